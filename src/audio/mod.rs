@@ -1,0 +1,1 @@
+//! `audio`: to be filled.

@@ -1,0 +1,172 @@
+//! Messages on a link's data channel or socket, as versioned JSON, one message a frame.
+//!
+//! Both enums grow; a reader ignores what it does not know ([`FromClient::Unknown`]) and fields it does not know.
+
+use serde::{Deserialize, Serialize};
+
+use crate::event::{Pii, Record};
+use crate::id::{Generation, RequestId, Seq, SessionId, TurnId};
+use crate::time::{SamplePos, Stamp};
+
+/// Version of the wire format. A client of another major version is told so and disconnected.
+pub const VERSION: u16 = 1;
+/// Longest message accepted from a client, bytes.
+pub const MAX_MESSAGE: usize = 64 * 1024;
+
+/// From the engine to a client.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum ToClient {
+    /// The first message.
+    Hello {
+        /// [`VERSION`].
+        v: u16,
+        /// The session.
+        session: SessionId,
+        /// Session time now.
+        at: Stamp,
+        /// The authoritative state (see `turn::Snapshot`), so that a client shows the truth at once.
+        snapshot: serde_json::Value,
+    },
+    /// A record of the session's log.
+    Record {
+        /// The record.
+        record: Record,
+    },
+    /// Pause playing this generation at once.
+    Hold {
+        /// Which.
+        generation: Generation,
+    },
+    /// Play this generation on.
+    Resume {
+        /// Which.
+        generation: Generation,
+    },
+    /// Mute and drop this and every older generation, at once and for ever.
+    Clear {
+        /// The stale generation.
+        generation: Generation,
+        /// The generation that comes next.
+        next: Generation,
+    },
+    /// From this RTP timestamp on, packets belong to `generation`, whose played samples count from `position`.
+    Media {
+        /// RTP timestamp (48 kHz clock) of the first packet.
+        rtp: u32,
+        /// Its generation.
+        generation: Generation,
+        /// Samples of the generation before that packet.
+        position: SamplePos,
+    },
+    /// Answer to [`FromClient::Ping`].
+    Pong {
+        /// The client's own mark, returned.
+        mark: f64,
+        /// Session time when the ping was read.
+        at: Stamp,
+    },
+    /// Answer to a request.
+    Answer {
+        /// Which.
+        request: RequestId,
+        /// A fixed word: `started`, `empty`, `draining`, `accepted`, `already_terminal`, `reconcile_required`, `no_such_turn`, `done`, `busy`.
+        answer: String,
+        /// The turn it speaks of, if any.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        turn: Option<TurnId>,
+    },
+    /// The client sent something that cannot be taken.
+    Problem {
+        /// What, and what to do.
+        detail: String,
+    },
+    /// The last message.
+    Bye {
+        /// Why: `closed`, `draining`, `lagged`, `version`.
+        reason: String,
+    },
+}
+
+/// From a client to the engine. Times are session time in microseconds, which the client computes from ping and pong.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum FromClient {
+    /// The first message: the client's version.
+    Hello {
+        /// [`VERSION`].
+        v: u16,
+    },
+    /// Typed text.
+    Text {
+        /// Names the request.
+        request: RequestId,
+        /// The text.
+        text: Pii<String>,
+    },
+    /// Stop this turn.
+    Cancel {
+        /// Names the request.
+        request: RequestId,
+        /// The turn the person looks at.
+        turn: TurnId,
+    },
+    /// Push-to-talk key.
+    PushToTalk {
+        /// Names the request.
+        request: RequestId,
+        /// Down or up.
+        down: bool,
+    },
+    /// Everything up to this seq has arrived.
+    Ack {
+        /// The last one without a hole before it.
+        seq: Seq,
+    },
+    /// What is being played.
+    Playout {
+        /// RTP timestamp of the packet that sounds.
+        rtp: u32,
+        /// When it sounded.
+        at: Stamp,
+    },
+    /// A generation fell silent at the loudspeaker, after `hold` or `clear`.
+    Silenced {
+        /// Which generation.
+        generation: Generation,
+        /// Whether by a hold (it may go on) or a clear.
+        held: bool,
+        /// RTP timestamp of the last packet that sounded, if known.
+        #[serde(default)]
+        rtp: Option<u32>,
+        /// When it fell silent.
+        at: Stamp,
+    },
+    /// Asks for the time.
+    Ping {
+        /// The client's own mark.
+        mark: f64,
+    },
+    /// A message this engine does not know.
+    #[serde(other)]
+    Unknown,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_survive_json() {
+        let clear = ToClient::Clear { generation: Generation(7), next: Generation(8) };
+        let json = serde_json::to_string(&clear).expect("serialises");
+        assert_eq!(json, r#"{"type":"clear","generation":7,"next":8}"#);
+        assert_eq!(serde_json::from_str::<ToClient>(&json).expect("and comes back"), clear);
+    }
+
+    #[test]
+    fn an_unknown_message_is_not_an_error() {
+        let read: FromClient = serde_json::from_str(r#"{"type":"dance","hard":true}"#).expect("an old reader reads on");
+        assert_eq!(read, FromClient::Unknown);
+    }
+}

@@ -1,0 +1,212 @@
+//! What the machine wants done. The driver carries effects out in the order given and decides nothing.
+
+use std::sync::Arc;
+
+use crate::event::{CancelCause, FailReason, Pii, Record, Terminal};
+use crate::id::{CallId, Generation, RequestId, TaskId, TurnId, UtteranceId};
+use crate::time::Stamp;
+
+/// One effect of [`super::Machine::step`].
+///
+/// Within one step the order is part of the contract: *fence, hold or clear, stop, append, deliver, start.* Silence comes before
+/// bookkeeping, truth before news, news before new work.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Publish the new generation: whatever is older is never heard again.
+    RaiseFence {
+        /// The new current generation.
+        generation: Generation,
+    },
+    /// Pause the answer at an exact sample.
+    Hold {
+        /// The generation to pause; a fence raised meanwhile makes this void.
+        generation: Generation,
+    },
+    /// Go on from the held sample.
+    Resume {
+        /// The generation to resume.
+        generation: Generation,
+    },
+    /// Tell the far end to drop and mute what it has of the stale generation.
+    Clear {
+        /// The stale generation.
+        stale: Generation,
+    },
+    /// Signal a task to stop, and wait for it until `grace_until` (a timer of the machine's; the driver does not time it).
+    StopTask {
+        /// Which.
+        task: TaskId,
+        /// Why.
+        why: StopReason,
+        /// When it will be aborted.
+        grace_until: Stamp,
+    },
+    /// The grace is over: abort it.
+    AbortTask {
+        /// Which.
+        task: TaskId,
+    },
+    /// Put this record into the store. Records come in the order of their seq.
+    Append {
+        /// The record.
+        record: Arc<Record>,
+    },
+    /// Show this record to the client and to observers.
+    Deliver {
+        /// The record.
+        record: Arc<Record>,
+    },
+    /// Answer a command.
+    Answer {
+        /// Which.
+        request: RequestId,
+        /// The answer.
+        answer: Answer,
+    },
+    /// Start a task. What it makes carries `generation`.
+    StartTask {
+        /// Its name.
+        task: TaskId,
+        /// The generation of what it makes.
+        generation: Generation,
+        /// When it must be done.
+        deadline: Stamp,
+        /// What it shall do.
+        spec: TaskSpec,
+    },
+    /// Give a synthesizing task more text.
+    Feed {
+        /// Which.
+        task: TaskId,
+        /// The text.
+        text: Pii<String>,
+    },
+    /// Tell a synthesizing task that the text is complete, or a listening task that the utterance is over.
+    EndFeed {
+        /// Which.
+        task: TaskId,
+    },
+    /// The audio just reported by this task may be queued for playing.
+    Play {
+        /// Which.
+        task: TaskId,
+    },
+    /// The session is over; the driver ends.
+    Finish,
+}
+
+impl Effect {
+    /// Place in the order of a step: fence 0, hold/clear 1, stop 2, append 3, deliver 4, start 5.
+    pub const fn rank(&self) -> u8 {
+        match self {
+            Effect::RaiseFence { .. } => 0,
+            Effect::Hold { .. } | Effect::Resume { .. } | Effect::Clear { .. } => 1,
+            Effect::StopTask { .. } | Effect::AbortTask { .. } => 2,
+            Effect::Append { .. } => 3,
+            Effect::Deliver { .. } | Effect::Answer { .. } => 4,
+            Effect::StartTask { .. } | Effect::Feed { .. } | Effect::EndFeed { .. } | Effect::Play { .. } | Effect::Finish => 5,
+        }
+    }
+}
+
+/// Why a task is told to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopReason {
+    /// Its turn was cancelled.
+    Cancelled(CancelCause),
+    /// Its turn failed.
+    Failed(FailReason),
+    /// What it listened to turned out not to be speech.
+    NotSpeech,
+}
+
+/// What a task shall do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TaskSpec {
+    /// Recognise an utterance.
+    Listen {
+        /// Which.
+        utterance: UtteranceId,
+        /// First moment (capture time) to hear, the pre-roll included.
+        from: Stamp,
+    },
+    /// Ask the model.
+    Generate {
+        /// For which turn.
+        turn: TurnId,
+        /// The conversation so far, cut at what was heard; the last message is the user's.
+        context: Vec<Message>,
+    },
+    /// Speak the text that will be fed.
+    Synthesize {
+        /// For which turn.
+        turn: TurnId,
+    },
+}
+
+/// One entry of the conversation as the model sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Who said it.
+    pub role: Role,
+    /// What was said. For the assistant: what was *heard*.
+    pub text: Pii<String>,
+    /// Whether the assistant was cut off here.
+    pub interrupted: bool,
+}
+
+/// Who said something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// The person.
+    User,
+    /// The model.
+    Assistant,
+}
+
+/// The answer to a command.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// To [`super::Command::Say`].
+    Say(SayAnswer),
+    /// To [`super::Command::Cancel`].
+    Cancel(CancelAnswer),
+    /// To everything else: it is known.
+    Done,
+}
+
+/// What became of a typed input.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SayAnswer {
+    /// It began this turn.
+    Started(TurnId),
+    /// It was not taken, and here it is back.
+    NotAccepted {
+        /// Why.
+        refusal: Refusal,
+        /// The input.
+        text: Pii<String>,
+    },
+}
+
+/// Why an input was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// There was nothing in it.
+    Empty,
+    /// No new turns are taken.
+    Draining,
+}
+
+/// What became of a cancel. Exhaustive on purpose (mission T5).
+#[derive(Clone, Debug, PartialEq)]
+pub enum CancelAnswer {
+    /// Stopping has begun. Not: it has stopped.
+    Accepted,
+    /// It had already ended, this way.
+    AlreadyTerminal(Terminal),
+    /// A side effect may have happened; it is being asked after.
+    ReconcileRequired(Vec<CallId>),
+    /// No such turn in this session.
+    NoSuchTurn,
+}

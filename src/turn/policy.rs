@@ -1,0 +1,146 @@
+//! Thresholds as data, each with its unit and default. The parts of the machine read them; nothing else decides by a number.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Milliseconds as they stand in configuration files.
+mod millis {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(d: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u64(d.as_millis() as u64)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        u64::deserialize(from).map(Duration::from_millis)
+    }
+}
+
+/// Everything the machine decides by.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Policy {
+    /// When sound is speech, and when speech takes the floor.
+    pub floor: FloorPolicy,
+    /// How long things may take.
+    pub budget: BudgetPolicy,
+    /// What a lost link means.
+    pub on_disconnect: OnDisconnect,
+}
+
+/// When sound is speech, and when speech takes the floor. Durations in milliseconds in files.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FloorPolicy {
+    /// A block counts as voiced from this speech probability on. Default 0.5.
+    pub speech_probability: f32,
+    /// ... and this much above the noise floor, dB. Default 6.
+    pub over_noise_db: f32,
+    /// ... and explained by our own playback by less than this, 0..=1. Default 0.5.
+    pub explained_below: f32,
+    /// Voiced time that holds the answer while the agent speaks or thinks. Default 40 ms. Shorter holds sooner and more often in vain.
+    #[serde(with = "millis")]
+    pub hold_after: Duration,
+    /// Voiced time that takes the floor from the agent (commit). Default 160 ms.
+    #[serde(with = "millis")]
+    pub commit_after: Duration,
+    /// Voiced time that opens an utterance while nobody speaks. Default 100 ms.
+    #[serde(with = "millis")]
+    pub begin_after: Duration,
+    /// A gap inside one stretch of speech, at most. Default 200 ms.
+    #[serde(with = "millis")]
+    pub gap: Duration,
+    /// Silence after a hold that shows it was a false alarm, and resumes. Default 250 ms.
+    #[serde(with = "millis")]
+    pub resume_after: Duration,
+    /// Silence that ends the user's utterance (endpointing). Default 600 ms.
+    #[serde(with = "millis")]
+    pub endpoint_after: Duration,
+    /// Sound kept from before the onset, for the recogniser. Default 300 ms.
+    #[serde(with = "millis")]
+    pub preroll: Duration,
+    /// Longest wait for the recogniser's last word after the endpoint. Default 4 s.
+    #[serde(with = "millis")]
+    pub final_transcript: Duration,
+    /// Whether the agent's answer may be interrupted by voice at all. Default true.
+    pub interruptible: bool,
+}
+
+impl Default for FloorPolicy {
+    fn default() -> Self {
+        FloorPolicy {
+            speech_probability: 0.5,
+            over_noise_db: 6.0,
+            explained_below: 0.5,
+            hold_after: Duration::from_millis(40),
+            commit_after: Duration::from_millis(160),
+            begin_after: Duration::from_millis(100),
+            gap: Duration::from_millis(200),
+            resume_after: Duration::from_millis(250),
+            endpoint_after: Duration::from_millis(600),
+            preroll: Duration::from_millis(300),
+            final_transcript: Duration::from_secs(4),
+            interruptible: true,
+        }
+    }
+}
+
+/// How long things may take. Durations in milliseconds in files.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct BudgetPolicy {
+    /// The absolute end of a turn, from its acceptance; the speaking of the answer is inside it. Default 300 s.
+    #[serde(with = "millis")]
+    pub turn: Duration,
+    /// Kept back from every stage for closing the turn. Default 200 ms.
+    #[serde(with = "millis")]
+    pub closing_reserve: Duration,
+    /// Longest wait for the model's first token. Default 10 s.
+    #[serde(with = "millis")]
+    pub first_token: Duration,
+    /// Longest silence of a stream that has begun. Default 10 s.
+    #[serde(with = "millis")]
+    pub idle: Duration,
+    /// How long a stopping task is waited for before it is aborted. Default 100 ms.
+    #[serde(with = "millis")]
+    pub grace: Duration,
+    /// Audio is queued and the sink does not move for this long: the turn fails. Default 3 s.
+    #[serde(with = "millis")]
+    pub playout_stall: Duration,
+}
+
+impl Default for BudgetPolicy {
+    fn default() -> Self {
+        BudgetPolicy {
+            turn: Duration::from_secs(300),
+            closing_reserve: Duration::from_millis(200),
+            first_token: Duration::from_secs(10),
+            idle: Duration::from_secs(10),
+            grace: Duration::from_millis(100),
+            playout_stall: Duration::from_secs(3),
+        }
+    }
+}
+
+/// What a lost link means for the running turn. The loss itself changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "do", content = "for_ms")]
+pub enum OnDisconnect {
+    /// Nothing: the turn runs to its end.
+    GoOn,
+    /// Hold the answer; cancel when no link is back in time.
+    #[serde(with = "millis")]
+    Hold(Duration),
+    /// Cancel now.
+    CancelNow,
+}
+
+impl Default for OnDisconnect {
+    /// Hold for 15 s, then cancel.
+    fn default() -> Self {
+        OnDisconnect::Hold(Duration::from_secs(15))
+    }
+}
