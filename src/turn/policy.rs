@@ -139,8 +139,8 @@ pub enum OnDisconnect {
 }
 
 impl Default for OnDisconnect {
-    /// Hold for 15 s, then cancel.
+    /// Cancel now: a client cannot come back to its session yet, and an answer that nobody can hear only keeps a place.
     fn default() -> Self {
-        OnDisconnect::Hold(Duration::from_secs(15))
+        OnDisconnect::CancelNow
     }
 }

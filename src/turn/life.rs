@@ -1,0 +1,122 @@
+//! `life`: how far a turn is, and its one end. The only writer of a terminal.
+//!
+//! ```text
+//! Accepted ──▶ Running ──▶ Ended(Completed)
+//!     │           ├──────▶ CancelRequested ──▶ Ended(Cancelled)
+//!     └───────────┴──────▶ Failing ──────────▶ Ended(Failed)
+//! ```
+//! `CancelRequested` and `Failing` are left when everything has stopped or the grace is over. *Requested* is never *stopped*.
+
+use crate::event::{CancelCause, FailReason, Terminal};
+use crate::time::Stamp;
+
+/// A turn's life.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Life {
+    /// It has its place; its input is not complete yet.
+    Accepted,
+    /// It is being answered.
+    Running,
+    /// Somebody asked it to stop, and it is stopping.
+    CancelRequested { cause: CancelCause, grace_until: Stamp },
+    /// It cannot be carried out, and what runs is stopping.
+    Failing { reason: FailReason, grace_until: Stamp },
+    /// It is over.
+    Ended(Terminal),
+}
+
+/// The state does not allow this step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NotNow;
+
+impl Life {
+    /// Its input is complete: it runs.
+    pub(super) fn run(&mut self) -> Result<(), NotNow> {
+        match self {
+            Life::Accepted => {
+                *self = Life::Running;
+                Ok(())
+            }
+            Life::Running | Life::CancelRequested { .. } | Life::Failing { .. } | Life::Ended(_) => Err(NotNow),
+        }
+    }
+
+    /// It is asked to stop. The second to ask changes nothing.
+    pub(super) fn request_cancel(&mut self, cause: CancelCause, grace_until: Stamp) -> Result<(), NotNow> {
+        self.leave(Life::CancelRequested { cause, grace_until })
+    }
+
+    /// It cannot go on.
+    pub(super) fn fail(&mut self, reason: FailReason, grace_until: Stamp) -> Result<(), NotNow> {
+        self.leave(Life::Failing { reason, grace_until })
+    }
+
+    fn leave(&mut self, to: Life) -> Result<(), NotNow> {
+        match self {
+            Life::Accepted | Life::Running => {
+                *self = to;
+                Ok(())
+            }
+            Life::CancelRequested { .. } | Life::Failing { .. } | Life::Ended(_) => Err(NotNow),
+        }
+    }
+
+    /// It is over: the terminal that the state supports. `Err` when it was over already, which is a conflict to be counted.
+    pub(super) fn end(&mut self) -> Result<Terminal, NotNow> {
+        let terminal = match self {
+            // Nothing has been answered yet, so there is nothing that could be complete.
+            Life::Accepted | Life::Ended(_) => return Err(NotNow),
+            Life::Running => Terminal::Completed,
+            Life::CancelRequested { cause, .. } => Terminal::Cancelled { cause: *cause },
+            Life::Failing { reason, .. } => Terminal::Failed { reason: *reason },
+        };
+        *self = Life::Ended(terminal.clone());
+        Ok(terminal)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LATER: Stamp = Stamp::from_millis(100);
+    const USER: Life = Life::CancelRequested { cause: CancelCause::User, grace_until: LATER };
+    const LOST: Life = Life::Failing { reason: FailReason::PlayoutStalled, grace_until: LATER };
+
+    /// Every state with what it answers to run, cancel, fail and end.
+    #[test]
+    fn the_whole_table() {
+        let ended = Life::Ended(Terminal::Completed);
+        let failed = Terminal::Failed { reason: FailReason::PlayoutStalled };
+        let cancelled = Terminal::Cancelled { cause: CancelCause::User };
+        let table = [
+            (Life::Accepted, true, true, None),
+            (Life::Running, false, true, Some(Terminal::Completed)),
+            (USER, false, false, Some(cancelled)),
+            (LOST, false, false, Some(failed)),
+            (ended, false, false, None),
+        ];
+        for (state, runs, leaves, terminal) in table {
+            let mut life = state.clone();
+            assert_eq!(life.run().is_ok(), runs, "run from {state:?}");
+            assert_eq!(life, if runs { Life::Running } else { state.clone() });
+            let mut life = state.clone();
+            assert_eq!(life.request_cancel(CancelCause::User, LATER).is_ok(), leaves, "cancel from {state:?}");
+            assert_eq!(life, if leaves { USER } else { state.clone() });
+            let mut life = state.clone();
+            assert_eq!(life.fail(FailReason::PlayoutStalled, LATER).is_ok(), leaves, "fail from {state:?}");
+            assert_eq!(life, if leaves { LOST } else { state.clone() });
+            let mut life = state.clone();
+            assert_eq!(life.end().ok(), terminal, "end from {state:?}");
+        }
+    }
+
+    #[test]
+    fn a_second_ending_is_refused_and_changes_nothing() {
+        let mut life = Life::Running;
+        assert_eq!(life.end(), Ok(Terminal::Completed));
+        assert_eq!(life.end(), Err(NotNow));
+        assert_eq!(life.request_cancel(CancelCause::User, LATER), Err(NotNow));
+        assert_eq!(life, Life::Ended(Terminal::Completed));
+    }
+}
