@@ -9,12 +9,16 @@
 
 pub mod check;
 pub mod llm;
+pub mod pace;
+mod program;
+pub mod script;
 pub mod stt;
 pub mod tts;
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -63,6 +67,15 @@ impl TaskCx {
             () = self.stop.cancelled() => Err(ProviderError::Stopped),
             out = work => Ok(out),
         }
+    }
+
+    /// Waits for `time`, or less when the task is told to stop ([`ProviderError::Stopped`]). For providers that pace themselves.
+    #[allow(clippy::disallowed_methods, reason = "a provider's own pacing; nothing is decided by it")]
+    pub async fn rest(&self, time: Duration) -> Result<(), ProviderError> {
+        if time.is_zero() {
+            return if self.is_stopped() { Err(ProviderError::Stopped) } else { Ok(()) };
+        }
+        self.until_stopped(tokio::time::sleep(time)).await
     }
 }
 
