@@ -1,1 +1,390 @@
-//! `engine`: to be filled.
+//! `engine`: lives. Owns one machine per session, wires it to the pump, the providers, the store and the link.
+//!
+//! * Layer 3. Imports everything below; never `server`.
+//! * Threads: each session's driver is one task; each provider call another; the pump has threads of its own.
+//! * Every queue is bounded and counted ([`Counters`]). What cannot be placed is parked in the outlet, results are not read meanwhile,
+//!   and commands and voice still are: "stop" is always heard.
+//! * Laws: the driver never waits while carrying out effects; silence comes before bookkeeping; at the end of a session no task is
+//!   alive, no record unwritten, no place in the pump taken.
+//! * Proved by `tests/engine.rs` on paused time, with the ring and the fence inside, and by the tests of each file.
+//!
+//! ```text
+//!   link ──messages──▶ intake ─▶ turn::Machine ─▶ outlet ──▶ fence, ring ──▶ pump ──▶ link
+//!   link ──audio──▶ pump ──voice, playout──▶ ┘        └──▶ store, client, readers
+//!                                   tasks ──results──▶ intake      └──▶ tasks
+//! ```
+
+mod answers;
+mod beat;
+mod counters;
+mod ear;
+mod far_ear;
+mod handle;
+mod intake;
+mod outlet;
+mod pump;
+mod session;
+mod tasks;
+mod uplink;
+mod voice;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::sync::{broadcast, mpsc, oneshot};
+
+pub use counters::Counters;
+pub use handle::{Records, Session};
+
+use crate::audio::fence::Fence;
+use crate::audio::mic::MicChain;
+use crate::audio::ring::playback_ring;
+use crate::event::{Pii, Retry};
+use crate::id::SessionId;
+use crate::observe::Metrics;
+use crate::observe::trace::Tracer;
+use crate::provider::{AnyLlm, AnyStt, AnyTts, Llm, Stt, Tts};
+use crate::store::{AnyStore, EventStore, Memory, StoreError};
+use crate::time::{BLOCK_SAMPLES, Clock as _, RuntimeClock};
+use crate::transport::Link;
+use crate::turn::{Machine, Policy};
+
+use beat::Beat;
+use counters::Tally;
+use ear::Preroll;
+use far_ear::FarEar;
+use intake::Ask;
+use outlet::{LinkEnd, Outlet};
+use pump::Pump;
+use session::Driver;
+use tasks::Tasks;
+
+/// Blocks in a playback ring: 400 ms.
+const PLAYBACK_BLOCKS: usize = 40;
+/// Requests that wait for a session; more callers await.
+const ASKS: usize = 64;
+/// Records a reader may be behind before it reads on from the store.
+const NEWS: usize = 256;
+
+/// How much an engine takes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Sessions at once, at most. Default 64. More are refused with [`OpenError::Full`].
+    pub sessions: usize,
+    /// Threads of the pump, at most. Default: as many as the machine has cores. Each serves its sessions every 10 ms.
+    pub pump_threads: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        let pump_threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+        Limits { sessions: 64, pump_threads }
+    }
+}
+
+/// The providers of an engine.
+#[derive(Clone)]
+struct Providers {
+    stt: AnyStt,
+    llm: AnyLlm,
+    tts: AnyTts,
+    instructions: Option<Pii<String>>,
+}
+
+/// Why a session was not opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The engine has as many sessions as it takes.
+    #[error("all {limit} sessions are taken")]
+    Full {
+        /// How many it takes.
+        limit: usize,
+    },
+    /// The engine takes no new sessions any more.
+    #[error("the engine is draining")]
+    Draining,
+    /// There is a session of this id.
+    #[error("session {0} is open already")]
+    AlreadyOpen(SessionId),
+    /// The store gave no log.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The pump's thread is gone, which is a fault of ours.
+    #[error("the pump takes no session")]
+    Pump,
+}
+
+impl OpenError {
+    /// Whether the same request may be made again.
+    pub const fn retry(&self) -> Retry {
+        match self {
+            OpenError::Full { .. } | OpenError::Draining => Retry::Later,
+            OpenError::AlreadyOpen(_) | OpenError::Pump => Retry::Never,
+            OpenError::Store(error) => error.retry(),
+        }
+    }
+}
+
+/// Prepares an [`Engine`].
+#[must_use]
+pub struct Builder {
+    providers: Providers,
+    policy: Policy,
+    limits: Limits,
+    store: Option<AnyStore>,
+    on_runtime: bool,
+}
+
+impl Builder {
+    /// What its sessions decide by. Default [`Policy::default`].
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// How much it takes on. Default [`Limits::default`].
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// What the model is told before every conversation. Default nothing.
+    pub fn instructions(mut self, text: impl Into<String>) -> Self {
+        self.providers.instructions = Some(Pii::new(text.into()));
+        self
+    }
+
+    /// Where records are kept. Default a [`Memory`] of its own.
+    pub fn store(mut self, store: impl EventStore) -> Self {
+        self.store = Some(AnyStore::new(store));
+        self
+    }
+
+    /// Turns the beat in tasks of the runtime instead of threads, so that it follows tokio's paused time. For tests and simulations:
+    /// a busy runtime makes it late.
+    pub fn virtual_pump(mut self) -> Self {
+        self.on_runtime = true;
+        self
+    }
+
+    /// The engine. Call it inside the runtime that shall run it.
+    ///
+    /// # Panics
+    /// Outside a runtime, when the recogniser does not work at 16 kHz, and when the system gives no thread.
+    pub fn build(self) -> Engine {
+        let rate = self.providers.stt.info().rate;
+        assert!(rate == crate::time::SampleRate::HZ_16000, "a recogniser is given 16 kHz, and this one takes {rate}");
+        let tally = Arc::<Tally>::default();
+        let Limits { sessions, pump_threads } = self.limits;
+        let pump = if self.on_runtime {
+            Pump::on_runtime(tally.clone())
+        } else {
+            Pump::on_threads(pump_threads, sessions, tally.clone()).expect("the system gives a thread")
+        };
+        Engine {
+            shared: Arc::new(Shared {
+                providers: self.providers,
+                policy: self.policy,
+                limits: self.limits,
+                store: self.store.unwrap_or_else(|| AnyStore::new(Memory::default())),
+                pump,
+                metrics: Arc::default(),
+                tally,
+                sessions: Mutex::default(),
+                draining: AtomicBool::new(false),
+            }),
+        }
+    }
+}
+
+/// Runs conversations. Cloneable; all clones are the same engine. Sessions outlive the last clone until their links are gone: to end
+/// them, [`Engine::drain`].
+#[derive(Clone)]
+pub struct Engine {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    providers: Providers,
+    policy: Policy,
+    limits: Limits,
+    store: AnyStore,
+    pump: Pump,
+    metrics: Arc<Mutex<Metrics>>,
+    tally: Arc<Tally>,
+    sessions: Mutex<BTreeMap<SessionId, Session>>,
+    draining: AtomicBool,
+}
+
+impl Shared {
+    fn sessions(&self) -> MutexGuard<'_, BTreeMap<SessionId, Session>> {
+        self.sessions.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// A session is over.
+    fn forget(&self, id: SessionId) {
+        self.sessions().remove(&id);
+    }
+}
+
+impl Engine {
+    /// Prepares an engine with these providers.
+    pub fn builder(stt: impl Stt, llm: impl Llm, tts: impl Tts) -> Builder {
+        Builder {
+            providers: Providers { stt: AnyStt::new(stt), llm: AnyLlm::new(llm), tts: AnyTts::new(tts), instructions: None },
+            policy: Policy::default(),
+            limits: Limits::default(),
+            store: None,
+            on_runtime: false,
+        }
+    }
+
+    /// Begins a conversation over `link`, whose time is told by `clock`.
+    ///
+    /// # Errors
+    /// See [`OpenError`]; the link is dropped then, which closes it.
+    pub fn open(&self, id: SessionId, clock: RuntimeClock, link: Link) -> Result<Session, OpenError> {
+        let shared = &self.shared;
+        // Held to the end, so that no two openings count the same place. Nothing in between waits.
+        let mut sessions = shared.sessions();
+        if shared.draining.load(Ordering::Acquire) {
+            return Err(OpenError::Draining);
+        }
+        if sessions.contains_key(&id) {
+            return Err(OpenError::AlreadyOpen(id));
+        }
+        if sessions.len() >= shared.limits.sessions {
+            return Err(OpenError::Full { limit: shared.limits.sessions });
+        }
+        let (session, mut driver, beat) = self.wire(id, clock, link)?;
+        driver.begin();
+        shared.pump.add(beat).map_err(|_| OpenError::Pump)?;
+        sessions.insert(id, session.clone());
+        drop(sessions);
+        tokio::spawn(driver.run());
+        Ok(session)
+    }
+
+    /// Puts the parts of a session together.
+    fn wire(&self, id: SessionId, clock: RuntimeClock, link: Link) -> Result<(Session, Driver, Box<Beat>), OpenError> {
+        let shared = &self.shared;
+        let Link { capability, media_in, media_out, from_client, to_client, closed } = link;
+        let store = shared.store.open(id)?;
+        let fence = Fence::new();
+        let (ring, reader) = playback_ring(PLAYBACK_BLOCKS, fence.clone());
+        let (up, down) = uplink::rings(shared.tally.clone());
+        let (send_home, home) = oneshot::channel();
+        let beat = Box::new(Beat {
+            clock,
+            media_in,
+            media_out,
+            mic: MicChain::new(),
+            reader,
+            far: FarEar::new(capability),
+            up,
+            home: send_home,
+            heard: [0.0; BLOCK_SAMPLES],
+            played: [0.0; BLOCK_SAMPLES],
+            silent_beats: u32::MAX,
+        });
+        let handle = Arc::new(handle::Inner::new(id, clock, shared.store.clone(), store.stored(), shared.tally.clone()));
+        let (news, _) = broadcast::channel(NEWS);
+        let (asks, from_handles) = mpsc::channel::<Ask>(ASKS);
+        let session = Session { inner: handle.clone(), asks, news: news.downgrade() };
+        let stored = store.stored();
+        let outlet = Outlet {
+            fence,
+            ring,
+            store,
+            link: Some(LinkEnd { to_client, closed: closed.clone() }),
+            news,
+            handle: handle.clone(),
+            providers: shared.providers.clone(),
+            metrics: shared.metrics.clone(),
+            tracer: Tracer::new(id),
+            tally: shared.tally.clone(),
+            parked: Default::default(),
+            work: Default::default(),
+            state: Default::default(),
+            waiters: Default::default(),
+        };
+        let driver = Driver {
+            shared: shared.clone(),
+            handle,
+            clock,
+            machine: Machine::new(shared.policy.clone()),
+            outlet,
+            tasks: Tasks::new(clock, shared.tally.clone()),
+            preroll: Preroll::new(),
+            down,
+            home,
+            asks: from_handles,
+            from_client,
+            link_closed: closed,
+            stored,
+            ending: Default::default(),
+        };
+        Ok((session, driver, beat))
+    }
+
+    /// The open session of this id.
+    pub fn session(&self, id: SessionId) -> Option<Session> {
+        self.shared.sessions().get(&id).cloned()
+    }
+
+    /// How much it takes on.
+    pub fn limits(&self) -> Limits {
+        self.shared.limits
+    }
+
+    /// How many sessions are open.
+    pub fn sessions(&self) -> usize {
+        self.shared.sessions().len()
+    }
+
+    /// A picture of what was measured, over all sessions since the engine was built.
+    pub fn metrics(&self) -> Metrics {
+        self.shared.metrics.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+    }
+
+    /// A picture of the counters.
+    pub fn counters(&self) -> Counters {
+        self.shared.tally.picture(self.sessions())
+    }
+
+    /// Takes no new session and no new turn, lets running turns end `within` this time, then cancels them for shutdown. Returns when
+    /// every session is over.
+    pub async fn drain(&self, within: Duration) {
+        self.shared.draining.store(true, Ordering::Release);
+        let sessions: Vec<Session> = self.shared.sessions().values().cloned().collect();
+        for session in &sessions {
+            session.drain(within).await;
+        }
+        for session in &sessions {
+            session.closed().await;
+        }
+    }
+
+    /// Whether it takes no new sessions any more.
+    pub fn is_draining(&self) -> bool {
+        self.shared.draining.load(Ordering::Acquire)
+    }
+}
+
+impl Session {
+    async fn drain(&self, within: Duration) {
+        let until = self.inner.clock.now() + within;
+        // An error means that it is ending already.
+        let _ending = self.asks.send(Ask::Drain { until }).await.is_err();
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("sessions", &self.sessions()).field("draining", &self.is_draining()).finish_non_exhaustive()
+    }
+}
