@@ -27,6 +27,8 @@ doc: packages-test
 features: packages-test
 	cargo check --lib --no-default-features --locked
 	cargo check --lib --no-default-features --features opus --locked
+	cargo check --lib --no-default-features --features webrtc --locked
+	cargo check --lib --no-default-features --features http --locked
 
 unit: packages-test
 	cargo nextest run --locked --no-fail-fast

@@ -235,6 +235,32 @@ async fn a_drain_takes_nothing_new_and_a_second_word_ends_it_at_once() {
 
     server.hurry.cancel();
     assert_eq!(server.ended.await.expect("no panic").expect("served"), Ending::Hurried);
+    assert_eq!(server.engine.sessions(), 0, "in a hurry too, sessions end and their clients are told");
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_say_what_it_wants_is_shown_out() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let server = Running::start(ScriptedLlm::saying("unused"), |s| s.headers_within(Duration::from_millis(50))).await;
+    let at = server.base.strip_prefix("http://").expect("an address");
+    for said in ["", "GET / HTTP/1.1\r\nHost: here\r\n"] {
+        let mut client = tokio::net::TcpStream::connect(at).await.expect("the door is open");
+        client.write_all(said.as_bytes()).await.expect("it takes the beginning");
+        // Without the bound this would wait for ever.
+        client.read_to_end(&mut Vec::new()).await.expect("the server closes in order");
+    }
+    assert_eq!(server.get("/healthz").await.status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_path_that_is_no_text_has_its_problem_too() {
+    let server = Running::plain().await;
+    for path in ["/whip/%ff", "/assets/%ff"] {
+        let method = if path.starts_with("/whip") { Method::DELETE } else { Method::GET };
+        let answer = server.http.request(method, format!("{}{path}", server.base)).send().await.expect("an answer");
+        assert_eq!(answer.status(), StatusCode::NOT_FOUND, "{path}");
+        assert_eq!(answer.headers()[header::CONTENT_TYPE], "application/problem+json", "{path}");
+    }
 }
 
 #[tokio::test]

@@ -76,6 +76,13 @@ fn what_is_printed_is_read_back_to_the_same() {
 }
 
 #[test]
+fn an_address_of_another_machine_is_refused_for_media_at_start() {
+    // 192.0.2.0/24 is kept for documentation: no machine has it.
+    let (code, out, err) = run(&mut antiphon(&["serve", "--listen", "127.0.0.1:0", "--webrtc-bind", "192.0.2.1"]));
+    assert!(code == Some(2) && out.is_empty() && err.contains("192.0.2.1") && err.contains("--webrtc-bind"), "{out}{err}");
+}
+
+#[test]
 fn a_mistake_in_the_configuration_names_the_key_and_the_place() {
     for (text, words) in [
         ("lisen = '127.0.0.1:1'", vec!["lisen", "antiphon.toml", "unknown field", "listen"]),

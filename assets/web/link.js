@@ -177,8 +177,6 @@ function farewell(reason) {
   switch (reason) {
     case 'draining':
       return 'The server is shutting down. Reconnect in a moment.';
-    case 'lagged':
-      return 'This page fell too far behind and was disconnected. Reconnect to go on.';
     case 'version':
       return 'The server speaks another version. Reload the page.';
     default:

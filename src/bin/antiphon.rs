@@ -51,8 +51,15 @@ async fn run(config: &Config) -> ExitCode {
         Ok(engine) => engine,
         Err(error) => return cannot_start(&error),
     };
+    let media = webrtc::Config { bind: (config.media_ip(), 0).into(), ..webrtc::Config::default() };
+    if let Err(error) = media.probe() {
+        let at = media.bind.ip();
+        return cannot_start(&format!(
+            "media cannot be sent from {at} ({error}); choose an address of this machine with --webrtc-bind"
+        ));
+    }
     let server = Server::new(engine)
-        .webrtc(webrtc::Config { bind: (config.media_ip(), 0).into(), ..webrtc::Config::default() })
+        .webrtc(media)
         .metrics(config.metrics)
         .origins(config.origins.iter().cloned())
         .drain_within(config.drain());

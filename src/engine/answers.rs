@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 
 use crate::id::{RequestId, TurnId};
 use crate::transport::wire::ToClient;
-use crate::turn::{Answer, CancelAnswer, Refusal, SayAnswer};
+use crate::turn::{Answer, CancelAnswer, Refusal, RequestKind, SayAnswer};
 
 /// Requests of the client that wait for their answer, at most.
 const CLIENT_REQUESTS: usize = 256;
@@ -22,32 +22,59 @@ pub(super) enum Waiter {
     Nobody,
 }
 
+/// What sort of answer a request has. Who waits is told answers of that sort only, whatever else was asked under the same id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Sort {
+    Say,
+    Cancel,
+    Done,
+}
+
+impl Sort {
+    fn asked(kind: RequestKind) -> Self {
+        match kind {
+            RequestKind::Say => Sort::Say,
+            RequestKind::Cancel => Sort::Cancel,
+            RequestKind::KeyDown | RequestKind::KeyUp | RequestKind::Drain | RequestKind::Close => Sort::Done,
+        }
+    }
+
+    fn answered(answer: &Answer) -> Self {
+        match answer {
+            Answer::Say(_) => Sort::Say,
+            Answer::Cancel(_) => Sort::Cancel,
+            Answer::Done => Sort::Done,
+        }
+    }
+}
+
 /// All who wait. The same request asked twice has two who wait, answered in order.
 #[derive(Default)]
 pub(super) struct Waiters {
-    by_request: HashMap<RequestId, VecDeque<Waiter>>,
+    by_request: HashMap<(RequestId, Sort), VecDeque<Waiter>>,
     clients: usize,
 }
 
 impl Waiters {
     /// Takes note of one; `false` when too many requests of the client wait already.
-    pub(super) fn wait(&mut self, request: RequestId, waiter: Waiter) -> bool {
+    pub(super) fn wait(&mut self, request: RequestId, kind: RequestKind, waiter: Waiter) -> bool {
         if matches!(waiter, Waiter::Client(_)) {
             if self.clients >= CLIENT_REQUESTS {
                 return false;
             }
             self.clients += 1;
         }
-        self.by_request.entry(request).or_default().push_back(waiter);
+        self.by_request.entry((request, Sort::asked(kind))).or_default().push_back(waiter);
         true
     }
 
     /// Tells the one who waits; what the client is to be told comes back.
     pub(super) fn answer(&mut self, request: RequestId, answer: Answer) -> Option<ToClient> {
-        let waiting = self.by_request.get_mut(&request)?;
+        let key = (request, Sort::answered(&answer));
+        let waiting = self.by_request.get_mut(&key)?;
         let waiter = waiting.pop_front();
         if waiting.is_empty() {
-            self.by_request.remove(&request);
+            self.by_request.remove(&key);
         }
         match (waiter?, answer) {
             (Waiter::Say(to), Answer::Say(answer)) => drop(to.send(answer)),
@@ -59,8 +86,7 @@ impl Waiters {
                 return Some(ToClient::Answer { request, answer: word.to_owned(), turn });
             }
             (Waiter::Nobody, _) => {}
-            // The same request id was used for two different things: nobody can be told anything true.
-            (Waiter::Say(_) | Waiter::Cancel(_), _) => tracing::warn!("a request id was used twice for different requests"),
+            (Waiter::Say(_) | Waiter::Cancel(_), _) => unreachable!("who waits is kept by the sort of the answer"),
         }
         None
     }
@@ -88,8 +114,8 @@ mod tests {
     fn the_same_request_asked_twice_is_answered_twice() {
         let (mut waiters, request) = (Waiters::default(), RequestId::from_bits(7));
         let (to, mut heard) = oneshot::channel();
-        assert!(waiters.wait(request, Waiter::Cancel(to)));
-        assert!(waiters.wait(request, Waiter::Client(Some(TurnId(3)))));
+        assert!(waiters.wait(request, RequestKind::Cancel, Waiter::Cancel(to)));
+        assert!(waiters.wait(request, RequestKind::Cancel, Waiter::Client(Some(TurnId(3)))));
         assert_eq!(waiters.answer(request, Answer::Cancel(CancelAnswer::Accepted)), None);
         assert_eq!(heard.try_recv(), Ok(CancelAnswer::Accepted));
         let said = waiters.answer(request, Answer::Cancel(CancelAnswer::Accepted));
@@ -98,11 +124,24 @@ mod tests {
     }
 
     #[test]
+    fn one_id_on_two_kinds_of_request_is_two_requests() {
+        let (mut waiters, request) = (Waiters::default(), RequestId::from_bits(7));
+        let (to, mut heard) = oneshot::channel();
+        assert!(waiters.wait(request, RequestKind::Cancel, Waiter::Cancel(to)));
+        assert!(waiters.wait(request, RequestKind::Say, Waiter::Client(None)));
+        let said = waiters.answer(request, Answer::Say(SayAnswer::Started(TurnId(4))));
+        assert_eq!(said, Some(ToClient::Answer { request, answer: "started".into(), turn: Some(TurnId(4)) }));
+        assert!(heard.try_recv().is_err(), "the cancel still waits for its own answer");
+        assert_eq!(waiters.answer(request, Answer::Cancel(CancelAnswer::Accepted)), None);
+        assert_eq!(heard.try_recv(), Ok(CancelAnswer::Accepted));
+    }
+
+    #[test]
     fn a_client_cannot_make_the_engine_remember_without_bound() {
         let mut waiters = Waiters::default();
-        let taken = (0..300).filter(|i| waiters.wait(RequestId::from_bits(*i), Waiter::Client(None))).count();
+        let taken = (0..300).filter(|i| waiters.wait(RequestId::from_bits(*i), RequestKind::KeyDown, Waiter::Client(None))).count();
         assert_eq!(taken, CLIENT_REQUESTS);
         waiters.answer(RequestId::from_bits(0), Answer::Done);
-        assert!(waiters.wait(RequestId::from_bits(999), Waiter::Client(None)));
+        assert!(waiters.wait(RequestId::from_bits(999), RequestKind::KeyDown, Waiter::Client(None)));
     }
 }

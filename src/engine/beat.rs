@@ -5,8 +5,10 @@
 
 use tokio::sync::oneshot;
 
+use super::counters::{Tally, add};
 use super::far_ear::FarEar;
 use super::uplink::{FarWord, Up};
+use crate::audio::jitter::JitterCounts;
 use crate::audio::mic::MicChain;
 use crate::audio::ring::PlaybackReader;
 use crate::id::Generation;
@@ -31,6 +33,25 @@ pub(super) struct Beat {
     /// What was sounded in the last beat: the echo reference.
     pub(super) played: [f32; BLOCK_SAMPLES],
     pub(super) silent_beats: u32,
+    pub(super) toll: Toll,
+}
+
+/// What the network had taken when it was last counted.
+#[derive(Default)]
+pub(super) struct Toll {
+    mic: JitterCounts,
+    dropped: u64,
+}
+
+impl Toll {
+    /// Counts what the network has taken since.
+    fn collect(&mut self, mic: JitterCounts, dropped: u64, tally: &Tally) {
+        add(&tally.mic_lost, mic.lost.saturating_sub(self.mic.lost));
+        add(&tally.mic_recovered, mic.recovered.saturating_sub(self.mic.recovered));
+        add(&tally.mic_overflowed, mic.overflowed.saturating_sub(self.mic.overflowed));
+        add(&tally.speaker_dropped, dropped.saturating_sub(self.dropped));
+        *self = Toll { mic, dropped };
+    }
 }
 
 impl Beat {
@@ -44,6 +65,7 @@ impl Beat {
         let now = self.clock.now();
         self.listen(now);
         self.speak(now);
+        self.toll.collect(self.media_in.counts(), self.media_out.dropped(), self.up.tally());
         self.up.flush();
     }
 

@@ -41,6 +41,14 @@ pub struct Counters {
     pub task_panics_total: u64,
     /// Sessions whose link panicked in the pump.
     pub link_panics_total: u64,
+    /// Microphone packets that were not there when their time came (late ones among them), over all links.
+    pub mic_packets_lost_total: u64,
+    /// Of the lost, those recovered from their successor.
+    pub mic_packets_recovered_total: u64,
+    /// Microphone packets pushed out because too many waited.
+    pub mic_packets_overflowed_total: u64,
+    /// Packets to the far end that were dropped because the wire did not take them in time.
+    pub speaker_packets_dropped_total: u64,
     /// Beats that began more than half a beat late.
     pub beats_late_total: u64,
     /// Beats left out after a pause of the machine.
@@ -65,6 +73,10 @@ pub(super) struct Tally {
     pub(super) tasks_orphaned: AtomicU64,
     pub(super) task_panics: AtomicU64,
     pub(super) link_panics: AtomicU64,
+    pub(super) mic_lost: AtomicU64,
+    pub(super) mic_recovered: AtomicU64,
+    pub(super) mic_overflowed: AtomicU64,
+    pub(super) speaker_dropped: AtomicU64,
     pub(super) beats_late: AtomicU64,
     pub(super) beats_skipped: AtomicU64,
 }
@@ -99,6 +111,10 @@ impl Tally {
             tasks_orphaned_total: read(&self.tasks_orphaned),
             task_panics_total: read(&self.task_panics),
             link_panics_total: read(&self.link_panics),
+            mic_packets_lost_total: read(&self.mic_lost),
+            mic_packets_recovered_total: read(&self.mic_recovered),
+            mic_packets_overflowed_total: read(&self.mic_overflowed),
+            speaker_packets_dropped_total: read(&self.speaker_dropped),
             beats_late_total: read(&self.beats_late),
             beats_skipped_total: read(&self.beats_skipped),
         }

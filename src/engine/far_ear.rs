@@ -12,6 +12,8 @@ use crate::time::{BEAT, HOUSE_RATE, SamplePos, Stamp};
 use crate::transport::Capability;
 use crate::turn::{Playout, QuietBy};
 
+/// How long the client's word may come before the pump's own silence: a few beats, and the way of the message.
+const EARLY_FOR: Duration = Duration::from_millis(100);
 /// Longest wait for the client's word that it is silent.
 const WORD_WITHIN: Duration = Duration::from_millis(500);
 /// A client that reports positions and says nothing for so long is treated as one that reports none.
@@ -47,6 +49,8 @@ struct Word {
     generation: Generation,
     by: QuietBy,
     at: Stamp,
+    /// When it came.
+    came: Stamp,
 }
 
 /// One link's far end, as known at the pump. Does not allocate after it is made.
@@ -136,7 +140,7 @@ impl FarEar {
     /// The client says that a generation fell silent.
     pub(super) fn silenced(&mut self, now: Stamp, generation: Generation, held: bool, at: Stamp, tell: &mut impl FnMut(Playout)) {
         let by = if held { QuietBy::Hold } else { QuietBy::Cut };
-        let word = Word { generation, by, at: at.min(now) };
+        let word = Word { generation, by, at: at.min(now), came: now };
         for slot in &mut self.hushes {
             if let Some(hush) = slot.take_if(|hush| hush.generation == generation && hush.by == by) {
                 tell(hush.over(word.at, true));
@@ -149,6 +153,8 @@ impl FarEar {
 
     /// The end of one beat.
     pub(super) fn beat(&mut self, now: Stamp, tell: &mut impl FnMut(Playout)) {
+        // A word that no silence of ours follows belongs to one that was given up, not to the next.
+        self.early = self.early.filter(|word| now.since(word.came) < EARLY_FOR);
         for slot in &mut self.hushes {
             if let Some(hush) = slot.take_if(|hush| hush.give_up_at <= now) {
                 tell(hush.over(hush.bound_at, false));
@@ -357,6 +363,17 @@ mod tests {
         let quiet = Some(Quiet { generation: GEN, held: false, last: SamplePos(480), at_sample: 240 });
         let told = beats(&mut far, 10, [Pulled { quiet, ..pulled(480) }]);
         assert!(matches!(told[..], [Playout::Quiet { measured: true, sounded_at, .. }] if sounded_at == Stamp::from_millis(4)));
+    }
+
+    #[test]
+    fn a_word_that_came_too_late_is_not_taken_for_the_next_silence() {
+        let mut far = far(true, 60);
+        let mut told = Vec::new();
+        far.silenced(Stamp::from_millis(5), GEN, true, Stamp::from_millis(4), &mut |p| told.push(p));
+        beats(&mut far, 10, (0..20).map(|_| pulled(480)));
+        let quiet = Some(Quiet { generation: GEN, held: true, last: SamplePos(480), at_sample: 240 });
+        let told = beats(&mut far, 400, [Pulled { quiet, ..pulled(480) }]);
+        assert!(told.is_empty(), "the client has not said a word about this hold: {told:?}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::audio::mic::VoiceEvidence;
 use crate::event::{CancelCause, Initiator, Pii, Timing};
 use crate::id::{RequestId, Seq, TurnId};
 use crate::time::Stamp;
-use crate::transport::wire::{FromClient, ToClient, VERSION};
+use crate::transport::wire::{FromClient, MAX_TEXT, ToClient, VERSION};
 use crate::turn::{CancelAnswer, Command, Report, SayAnswer, Snapshot, Voice};
 
 /// What a handle asks of its session.
@@ -43,6 +43,10 @@ pub(super) fn read(message: FromClient, now: Stamp) -> Meaning {
     match message {
         FromClient::Hello { v } if v == VERSION => Meaning::Nothing,
         FromClient::Hello { v } => Meaning::Foreign(v),
+        FromClient::Text { text, .. } if text.reveal().len() > MAX_TEXT => {
+            let detail = format!("a text of {} bytes is too long; the most is {MAX_TEXT}: send it in parts", text.reveal().len());
+            Meaning::Reply(ToClient::Problem { detail })
+        }
         FromClient::Text { request, text } => Meaning::Command(request, Command::Say { request, text }, None),
         FromClient::Cancel { request, turn } => {
             let cancel = Command::Cancel { request, turn, cause: CancelCause::User, initiator: Initiator::Client };
@@ -107,6 +111,14 @@ mod tests {
         assert!(matches!(read(FromClient::Hello { v: VERSION }, now), Meaning::Nothing));
         assert!(matches!(read(FromClient::Hello { v: VERSION + 1 }, now), Meaning::Foreign(_)));
         assert!(matches!(read(FromClient::Unknown, now), Meaning::Nothing));
+    }
+
+    #[test]
+    fn a_text_of_a_book_is_refused_and_not_repeated() {
+        let text = |bytes: usize| FromClient::Text { request: RequestId::from_bits(1), text: "x".repeat(bytes).into() };
+        assert!(matches!(read(text(MAX_TEXT), Stamp::ZERO), Meaning::Command(..)));
+        let Meaning::Reply(ToClient::Problem { detail }) = read(text(MAX_TEXT + 1), Stamp::ZERO) else { panic!("a problem") };
+        assert!(detail.contains("8193") && !detail.contains("xx"), "{detail}");
     }
 
     #[test]

@@ -290,6 +290,7 @@ impl Engine {
             heard: [0.0; BLOCK_SAMPLES],
             played: [0.0; BLOCK_SAMPLES],
             silent_beats: u32::MAX,
+            toll: Default::default(),
         });
         let handle = Arc::new(handle::Inner::new(id, clock, shared.store.clone(), store.stored(), shared.tally.clone()));
         let (news, _) = broadcast::channel(NEWS);

@@ -35,7 +35,7 @@ use crate::provider::{Chunk, Speaker, Turn};
 use crate::store::{AppendError, Writer};
 use crate::time::Stamp;
 use crate::transport::wire::ToClient;
-use crate::turn::{Effect, Input, Message, Role, TaskSpec};
+use crate::turn::{Effect, Input, Message, RequestKind, Role, TaskSpec};
 
 /// Records that wait for the store, at most. Only commands and voice can add to them, so this is minutes of a dead store.
 const OUTBOX: usize = 4_096;
@@ -262,8 +262,8 @@ impl Outlet {
     }
 
     /// Takes note of a request of the client and says `busy` when too many wait.
-    pub(super) fn wait_for(&mut self, request: RequestId, waiter: Waiter) -> bool {
-        let taken = self.waiters.wait(request, waiter);
+    pub(super) fn wait_for(&mut self, request: RequestId, kind: RequestKind, waiter: Waiter) -> bool {
+        let taken = self.waiters.wait(request, kind, waiter);
         if !taken {
             count(&self.tally.busy);
             self.tell(ToClient::Answer { request, answer: "busy".into(), turn: None });

@@ -23,7 +23,7 @@ use crate::event::CancelCause;
 use crate::id::{RequestId, Seq, TaskId};
 use crate::time::{Clock as _, RuntimeClock, Stamp, wall_unix_millis};
 use crate::transport::wire::{FromClient, ToClient, VERSION};
-use crate::turn::{Command, Input, LinkFact, Machine};
+use crate::turn::{Command, Input, LinkFact, Machine, RequestKind};
 
 /// Longest wait for tasks that were aborted, for the store's last records, and for the pump, at the end of a session, each.
 const LAST_WAIT: Duration = Duration::from_secs(2);
@@ -88,6 +88,7 @@ impl Driver {
 
     /// Drives the session from there to its end.
     pub(super) async fn run(mut self) {
+        let _place = Place { shared: self.shared.clone(), handle: self.handle.clone() };
         while !self.outlet.is_over() {
             let happened = self.wait().await;
             let now = self.clock.now();
@@ -160,7 +161,7 @@ impl Driver {
         match intake::command(ask) {
             Ok((_, Command::Close { cause, .. }, _)) => self.close(now, cause),
             Ok((request, command, waiter)) => {
-                if self.outlet.wait_for(request, waiter) {
+                if self.outlet.wait_for(request, command.kind(), waiter) {
                     self.step(now, Input::Command(command));
                 }
             }
@@ -170,7 +171,7 @@ impl Driver {
                 let request = RequestId::new();
                 self.ending.drain_until = Some(until);
                 self.ending.reason = Some("draining");
-                self.outlet.wait_for(request, Waiter::Nobody);
+                self.outlet.wait_for(request, RequestKind::Drain, Waiter::Nobody);
                 self.step(now, Input::Command(Command::Drain { request }));
             }
             Err(_) => unreachable!("every other request is a command"),
@@ -180,7 +181,7 @@ impl Driver {
     fn client(&mut self, now: Stamp, message: FromClient) {
         match intake::read(message, now) {
             Meaning::Command(request, command, named) => {
-                if self.outlet.wait_for(request, Waiter::Client(named)) {
+                if self.outlet.wait_for(request, command.kind(), Waiter::Client(named)) {
                     self.step(now, Input::Command(command));
                 }
             }
@@ -235,7 +236,7 @@ impl Driver {
         if !std::mem::replace(&mut self.ending.closing, true) {
             let request = RequestId::new();
             self.ending.reason.get_or_insert("closed");
-            self.outlet.wait_for(request, Waiter::Nobody);
+            self.outlet.wait_for(request, RequestKind::Close, Waiter::Nobody);
             self.step(now, Input::Command(Command::Close { request, cause }));
         }
     }
@@ -299,6 +300,17 @@ impl Driver {
         {
             tracing::warn!("the pump did not let go in time");
         }
+    }
+}
+
+/// A session's place in its engine, given back even when the driver panics: nobody waits for it for ever.
+struct Place {
+    shared: Arc<Shared>,
+    handle: Arc<Inner>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
         self.shared.forget(self.handle.id);
         self.handle.closed.cancel();
     }

@@ -134,6 +134,10 @@ impl Up {
         &self.shared
     }
 
+    pub(super) fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
     pub(super) fn voice(&mut self, evidence: VoiceEvidence) {
         self.news = true;
         let evidence = match self.merged.take() {

@@ -55,6 +55,9 @@ pub enum Durability {
 pub struct Evidence {
     /// Voiced time seen since the onset, microseconds.
     pub voiced_us: u64,
+    /// Of it, the time that the fast, credulous detector called voice too. Recorded for tuning; no decision rests on it yet.
+    #[serde(default)]
+    pub quick_us: u64,
     /// Highest speech probability seen, 0..=1.
     pub speech: f32,
     /// Loudest level seen, dB relative to full scale.

@@ -205,6 +205,29 @@ impl<S: Clone> Playlist<S> {
     }
 }
 
+/// What every scripted provider tells of its calls; `$items` is what it sends.
+macro_rules! tells_of_its_calls {
+    ($of:ident, $items:literal) => {
+        impl $of {
+            /// How often it was called.
+            pub fn calls(&self) -> usize {
+                self.list.calls()
+            }
+
+            /// How many calls have not ended.
+            pub fn running(&self) -> usize {
+                self.list.running()
+            }
+
+            #[doc = concat!("How many ", $items, " it tried to send, over all calls.")]
+            pub fn sent(&self) -> usize {
+                self.list.sent()
+            }
+        }
+    };
+}
+pub(crate) use tells_of_its_calls;
+
 /// Counts a call as running until it is dropped, by return, abort or panic.
 #[derive(Debug)]
 pub(crate) struct Running(Arc<AtomicUsize>);

@@ -109,6 +109,9 @@ pub struct LlmConfig {
     /// Name of the model there. Needed by `openai`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
+    /// Zone in which `brain` tells the time, minutes east of universal time, -840..=840. Without it, universal time, called so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub minutes_east: Option<i32>,
 }
 
 /// Which model.
@@ -180,7 +183,7 @@ impl Default for SttConfig {
 
 impl Default for LlmConfig {
     fn default() -> Self {
-        LlmConfig { kind: LlmKind::Brain, base_url: None, model: None }
+        LlmConfig { kind: LlmKind::Brain, base_url: None, model: None, minutes_east: None }
     }
 }
 
@@ -242,6 +245,11 @@ impl Config {
         }
         if self.limits.sessions > 10_000 {
             return bad("limits.sessions", format!("is {}; at most 10000 makes sense on one machine", self.limits.sessions));
+        }
+        if let Some(minutes) = self.llm.minutes_east
+            && minutes.unsigned_abs() > 14 * 60
+        {
+            return bad("llm.minutes_east", format!("is {minutes}; zones lie within -840..=840 minutes of universal time"));
         }
         if self.drain_ms > 600_000 {
             return bad("drain_ms", format!("is {}; at most 600000 (ten minutes) makes sense", self.drain_ms));
@@ -360,7 +368,12 @@ mod tests {
             webrtc: WebRtcConfig { bind: Some(Ipv4Addr::new(192, 0, 2, 7).into()) },
             log: LogConfig { format: LogFormat::Json, filter: "debug".into() },
             stt: SttConfig { kind: SttKind::None },
-            llm: LlmConfig { kind: LlmKind::Openai, base_url: Some("http://h/v1".into()), model: Some("m".into()) },
+            llm: LlmConfig {
+                kind: LlmKind::Openai,
+                base_url: Some("http://h/v1".into()),
+                model: Some("m".into()),
+                minutes_east: Some(-210),
+            },
             policy: turn::Policy { on_disconnect: turn::OnDisconnect::GoOn, ..Default::default() },
             ..Config::default()
         };
@@ -371,7 +384,7 @@ mod tests {
     #[test]
     fn a_bad_value_names_its_key() {
         type Change = fn(&mut Config);
-        let cases: [(&str, Change); 13] = [
+        let cases: [(&str, Change); 14] = [
             ("limits.sessions", |c| c.limits.sessions = 0),
             ("limits.sessions", |c| c.limits.sessions = usize::MAX),
             ("drain_ms", |c| c.drain_ms = 600_001),
@@ -381,9 +394,17 @@ mod tests {
             ("tts.voice", |c| c.tts.voice = "-f /etc/passwd".into()),
             ("llm.base_url", |c| c.llm.kind = LlmKind::Openai),
             ("llm.base_url", |c| {
-                c.llm = LlmConfig { kind: LlmKind::Openai, base_url: Some("http://me:secret@h".into()), model: Some("m".into()) }
+                c.llm = LlmConfig {
+                    kind: LlmKind::Openai,
+                    base_url: Some("http://me:secret@h".into()),
+                    model: Some("m".into()),
+                    ..LlmConfig::default()
+                }
             }),
-            ("llm.model", |c| c.llm = LlmConfig { kind: LlmKind::Openai, base_url: Some("http://h".into()), model: None }),
+            ("llm.model", |c| {
+                c.llm = LlmConfig { kind: LlmKind::Openai, base_url: Some("http://h".into()), ..LlmConfig::default() }
+            }),
+            ("llm.minutes_east", |c| c.llm.minutes_east = Some(841)),
             ("policy.floor.hold_after", |c| c.policy.floor.hold_after = Duration::from_secs(1)),
             ("policy.floor.speech_probability", |c| c.policy.floor.speech_probability = f32::NAN),
             ("policy.budget.turn", |c| c.policy.budget.turn = Duration::ZERO),

@@ -62,6 +62,9 @@ pub struct ServeFlags {
     /// Name of the model on that server
     #[arg(long, env = "ANTIPHON_LLM_MODEL", value_name = "NAME")]
     pub llm_model: Option<String>,
+    /// Zone in which the built-in dialogue tells the time, minutes east of universal time [default: universal time]
+    #[arg(long, env = "ANTIPHON_MINUTES_EAST", value_name = "MINUTES", allow_hyphen_values = true)]
+    pub minutes_east: Option<i32>,
     /// Text to speech [default: espeak]
     #[arg(long, env = "ANTIPHON_TTS", value_name = "KIND")]
     pub tts: Option<TtsKind>,
@@ -100,6 +103,7 @@ impl ServeFlags {
         put(&mut config.llm.kind, flags.llm);
         put(&mut config.llm.base_url, flags.llm_base_url.map(Some));
         put(&mut config.llm.model, flags.llm_model.map(Some));
+        put(&mut config.llm.minutes_east, flags.minutes_east.map(Some));
         put(&mut config.tts.kind, flags.tts);
         put(&mut config.tts.voice, flags.tts_voice);
         put(&mut config.tts.speed, flags.tts_speed);

@@ -7,6 +7,7 @@
 //! * Proved by `tests/server.rs` and the tests of each file.
 
 pub mod config;
+mod door;
 pub mod flags;
 pub mod logs;
 mod origin;
@@ -36,6 +37,8 @@ pub use whip::MAX_OFFER;
 
 use problem::Problem;
 
+/// Longest time for goodbyes when there is no time.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 /// After the drain: time for answers on their way.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
@@ -60,6 +63,7 @@ pub struct Server {
     metrics: bool,
     origins: Vec<String>,
     drain: Duration,
+    headers_within: Duration,
     hurry: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
@@ -112,6 +116,7 @@ impl Server {
             metrics: true,
             origins: Vec::new(),
             drain: Duration::from_secs(10),
+            headers_within: Duration::from_secs(10),
             hurry: Box::pin(pending()),
         }
     }
@@ -137,6 +142,12 @@ impl Server {
     /// Longest time for running turns to end once told to stop. Default 10 s.
     pub fn drain_within(mut self, bound: Duration) -> Self {
         self.drain = bound;
+        self
+    }
+
+    /// Longest time for a request's head to arrive, and for a kept connection to stay idle. Default 10 s.
+    pub fn headers_within(mut self, bound: Duration) -> Self {
+        self.headers_within = bound;
         self
     }
 
@@ -168,8 +179,8 @@ impl Server {
             opening: AtomicUsize::new(0),
         });
         let stop = CancellationToken::new();
-        let http = axum::serve(listener, router(app.clone())).with_graceful_shutdown(stop.clone().cancelled_owned());
-        let mut http = tokio::spawn(http.into_future());
+        let http = door::serve(listener, router(app.clone()), self.headers_within, stop.clone());
+        let mut http = tokio::spawn(http);
         // Whatever way this ends (an error, the caller dropping us), the listener must not live on.
         let _end = AbortOnDrop(http.abort_handle());
         tokio::select! {
@@ -183,6 +194,11 @@ impl Server {
             () = self.hurry => Ending::Hurried,
             _ = app.engine.drain(self.drain) => Ending::Drained,
         };
+        if ending == Ending::Hurried {
+            // Clients are told and children are stopped, and nothing is waited for.
+            #[allow(clippy::disallowed_methods, reason = "a hurry is bounded, whatever the sessions do")]
+            let _ = tokio::time::timeout(LAST_WORDS, app.engine.drain(Duration::ZERO)).await;
+        }
         stop.cancel();
         if ending == Ending::Drained {
             #[allow(clippy::disallowed_methods, reason = "a client that never ends its request belongs to no machine's timers")]
@@ -193,10 +209,9 @@ impl Server {
     }
 }
 
-fn broken(ended: Result<std::io::Result<()>, tokio::task::JoinError>) -> ServeError {
+fn broken(ended: Result<(), tokio::task::JoinError>) -> ServeError {
     let source = match ended {
-        Ok(Ok(())) => std::io::Error::other("it was closed"),
-        Ok(Err(error)) => error,
+        Ok(()) => std::io::Error::other("it was closed"),
         Err(panicked) => std::io::Error::other(panicked),
     };
     ServeError::Broken { source }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use axum::extract::Path;
+use axum::extract::rejection::PathRejection;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 
@@ -65,7 +66,8 @@ pub(super) async fn index(headers: HeaderMap) -> Response {
 }
 
 /// `GET /assets/{name}`.
-pub(super) async fn asset(Path(name): Path<String>, headers: HeaderMap) -> Response {
+pub(super) async fn asset(name: Result<Path<String>, PathRejection>, headers: HeaderMap) -> Response {
+    let Ok(Path(name)) = name else { return Problem::NoSuchPath.into_response() };
     serve(&name, &headers)
 }
 

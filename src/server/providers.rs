@@ -42,7 +42,13 @@ pub async fn engine(config: &Config) -> Result<Engine, StartError> {
         SttKind::None => ChosenStt::None,
     };
     let llm = match config.llm.kind {
-        LlmKind::Brain => ChosenLlm::Brain(Brain::new()),
+        LlmKind::Brain => {
+            let brain = Brain::new();
+            ChosenLlm::Brain(match config.llm.minutes_east {
+                Some(minutes) => brain.minutes_east(minutes),
+                None => brain,
+            })
+        }
         LlmKind::Openai => {
             let (url, model) = (config.llm.base_url.as_deref(), config.llm.model.as_deref());
             let mut place = OpenAiConfig::new(url.unwrap_or_default(), model.unwrap_or_default());

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::body::Body;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
@@ -55,7 +56,8 @@ pub(super) async fn offer(State(app): State<Arc<App>>, headers: HeaderMap, body:
 }
 
 /// `DELETE /whip/{session}`.
-pub(super) async fn end(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<StatusCode, Problem> {
+pub(super) async fn end(State(app): State<Arc<App>>, id: Result<Path<String>, PathRejection>) -> Result<StatusCode, Problem> {
+    let Ok(Path(id)) = id else { return Err(Problem::NoSuchSession) };
     let id: SessionId = id.parse().map_err(|_| Problem::NoSuchSession)?;
     let session = app.engine.session(id).ok_or(Problem::NoSuchSession)?;
     session.close(CancelCause::User).await;

@@ -8,10 +8,12 @@ use crate::event::{Pii, Record};
 use crate::id::{Generation, RequestId, Seq, SessionId, TurnId};
 use crate::time::{SamplePos, Stamp};
 
-/// Version of the wire format. A client of another major version is told so and disconnected.
+/// Version of the wire format. A client of another version is told so and disconnected.
 pub const VERSION: u16 = 1;
 /// Longest message accepted from a client, bytes.
 pub const MAX_MESSAGE: usize = 64 * 1024;
+/// Longest typed text accepted from a client, bytes: some minutes of speech. Longer ones would be kept in log and history.
+pub const MAX_TEXT: usize = 8 * 1024;
 
 /// From the engine to a client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -83,7 +85,7 @@ pub enum ToClient {
     },
     /// The last message.
     Bye {
-        /// Why: `closed`, `draining`, `lagged`, `version`.
+        /// Why: `closed`, `draining`, `version`.
         reason: String,
     },
 }

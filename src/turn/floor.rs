@@ -285,6 +285,7 @@ impl Floor {
         }
         run.evidence = Evidence {
             voiced_us: duration_us(run.voiced),
+            quick_us: run.evidence.quick_us + if v.quick { duration_us(fresh) } else { 0 },
             speech: run.evidence.speech.max(v.speech),
             level_dbfs: run.evidence.level_dbfs.max(v.level_dbfs),
             noise_dbfs: v.noise_dbfs,

@@ -43,6 +43,48 @@ pub enum Input {
     },
 }
 
+/// What kind of thing a request asks for. A request id names one request of one kind; the same id on another kind is another request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RequestKind {
+    /// [`Command::Say`].
+    Say,
+    /// [`Command::Cancel`].
+    Cancel,
+    /// [`Command::PushToTalk`], down.
+    KeyDown,
+    /// [`Command::PushToTalk`], up.
+    KeyUp,
+    /// [`Command::Drain`].
+    Drain,
+    /// [`Command::Close`].
+    Close,
+}
+
+impl Command {
+    /// The id under which it is answered.
+    pub const fn request(&self) -> RequestId {
+        match self {
+            Command::Say { request, .. }
+            | Command::Cancel { request, .. }
+            | Command::PushToTalk { request, .. }
+            | Command::Drain { request }
+            | Command::Close { request, .. } => *request,
+        }
+    }
+
+    /// What kind of request it is.
+    pub const fn kind(&self) -> RequestKind {
+        match self {
+            Command::Say { .. } => RequestKind::Say,
+            Command::Cancel { .. } => RequestKind::Cancel,
+            Command::PushToTalk { down: true, .. } => RequestKind::KeyDown,
+            Command::PushToTalk { down: false, .. } => RequestKind::KeyUp,
+            Command::Drain { .. } => RequestKind::Drain,
+            Command::Close { .. } => RequestKind::Close,
+        }
+    }
+}
+
 /// Something asked for. Each carries the request id under which it is answered ([`super::Effect::Answer`]), so that asking twice has
 /// one effect.
 #[derive(Clone, Debug, PartialEq)]

@@ -320,17 +320,11 @@ impl Machine {
 
     /// A command is answered, and the second time it is asked, answered the same.
     fn command(&mut self, command: Command) {
-        let request = match &command {
-            Command::Say { request, .. }
-            | Command::Cancel { request, .. }
-            | Command::PushToTalk { request, .. }
-            | Command::Drain { request }
-            | Command::Close { request, .. } => *request,
-        };
-        let known = self.answers.get(request).cloned();
+        let (request, kind) = (command.request(), command.kind());
+        let known = self.answers.get(request, kind).cloned();
         let answered = known.unwrap_or_else(|| {
             let answered = self.carry_out(command);
-            self.answers.put(request, answered.clone());
+            self.answers.put(request, kind, answered.clone());
             answered
         });
         match answered.after {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::event::{Pii, Terminal};
 use crate::id::{RequestId, Seq, TurnId};
-use crate::turn::Answer;
+use crate::turn::{Answer, RequestKind};
 
 /// Requests whose answers are remembered.
 pub(super) const ANSWERS: usize = 256;
@@ -23,20 +23,20 @@ pub(super) struct Answered {
 /// The last [`ANSWERS`] requests with their answers. The oldest is forgotten first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answers {
-    known: BTreeMap<RequestId, Answered>,
-    order: VecDeque<RequestId>,
+    known: BTreeMap<(RequestId, RequestKind), Answered>,
+    order: VecDeque<(RequestId, RequestKind)>,
 }
 
 impl Answers {
-    pub(super) fn get(&self, request: RequestId) -> Option<&Answered> {
-        self.known.get(&request)
+    pub(super) fn get(&self, request: RequestId, kind: RequestKind) -> Option<&Answered> {
+        self.known.get(&(request, kind))
     }
 
-    pub(super) fn put(&mut self, request: RequestId, answered: Answered) {
-        if self.known.insert(request, answered).is_some() {
+    pub(super) fn put(&mut self, request: RequestId, kind: RequestKind, answered: Answered) {
+        if self.known.insert((request, kind), answered).is_some() {
             return;
         }
-        self.order.push_back(request);
+        self.order.push_back((request, kind));
         if self.order.len() > ANSWERS
             && let Some(oldest) = self.order.pop_front()
         {
@@ -101,10 +101,11 @@ mod tests {
         let mut answers = Answers::default();
         let done = Answered { answer: Answer::Done, after: None };
         for i in 0..=ANSWERS as u128 {
-            answers.put(RequestId::from_bits(i), done.clone());
+            answers.put(RequestId::from_bits(i), RequestKind::Drain, done.clone());
         }
-        assert_eq!(answers.get(RequestId::from_bits(0)), None);
-        assert_eq!(answers.get(RequestId::from_bits(1)), Some(&done));
+        assert_eq!(answers.get(RequestId::from_bits(0), RequestKind::Drain), None);
+        assert_eq!(answers.get(RequestId::from_bits(1), RequestKind::Drain), Some(&done));
+        assert_eq!(answers.get(RequestId::from_bits(1), RequestKind::Cancel), None, "another kind is another request");
         assert_eq!(answers.order.len(), ANSWERS);
         assert_eq!(answers.known.len(), ANSWERS);
     }

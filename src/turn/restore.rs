@@ -13,7 +13,7 @@ use crate::turn::floor::Floor;
 use crate::turn::machine::{Ending, Machine};
 use crate::turn::memory::{Answered, Recent};
 use crate::turn::reply::word_end;
-use crate::turn::{Answer, CancelAnswer, Effect, Policy};
+use crate::turn::{Answer, CancelAnswer, Effect, Policy, RequestKind};
 
 /// More characters than anybody speaks in a second: the bound of what can have been heard when no position was recorded.
 const CHARS_PER_SECOND: u128 = 20;
@@ -75,7 +75,7 @@ impl Machine {
                 }
                 Event::CancelRequested { request, .. } => {
                     let answer = Answer::Cancel(CancelAnswer::Accepted);
-                    m.answers.put(request, Answered { answer, after: Some(record.seq) });
+                    m.answers.put(request, RequestKind::Cancel, Answered { answer, after: Some(record.seq) });
                 }
                 Event::TaskStarted { task: id, stage } => {
                     task = task.max(id);

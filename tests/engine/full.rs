@@ -49,20 +49,25 @@ impl EventStore for Door {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn stop_is_heard_while_ring_and_store_are_full() {
+/// A world whose store is behind a door, which is open.
+fn behind_a_door(stt: ScriptedStt, llm: ScriptedLlm) -> (World, watch::Sender<bool>) {
     let (door, open) = watch::channel(true);
     let memory = Memory::default();
-    let llm = ScriptedLlm::new([
-        LlmScript::says(&STORY.repeat(20)).paced(Duration::ZERO, Duration::from_millis(20)),
-        LlmScript::says("Good."),
-    ]);
-    let engine = Engine::builder(ScriptedStt::hearing("unused"), llm, ScriptedTts::new([TtsScript::new()]))
+    let engine = Engine::builder(stt, llm, ScriptedTts::new([TtsScript::new()]))
         .policy(policy())
         .store(Door { behind: memory.clone(), open })
         .virtual_pump()
         .build();
-    let mut world = World::over(engine, memory, Net::perfect());
+    (World::over(engine, memory, Net::perfect()), door)
+}
+
+#[tokio::test(start_paused = true)]
+async fn stop_is_heard_while_ring_and_store_are_full() {
+    let llm = ScriptedLlm::new([
+        LlmScript::says(&STORY.repeat(20)).paced(Duration::ZERO, Duration::from_millis(20)),
+        LlmScript::says("Good."),
+    ]);
+    let (mut world, door) = behind_a_door(ScriptedStt::hearing("unused"), llm);
     let turn = world.say("tell me a story").await;
     world.until("the answer", |w| w.sounds(turn)).await;
     world.run(600).await;
@@ -91,15 +96,8 @@ async fn stop_is_heard_while_ring_and_store_are_full() {
 
 #[tokio::test(start_paused = true)]
 async fn voice_is_heard_while_the_store_is_shut() {
-    let (door, open) = watch::channel(true);
-    let memory = Memory::default();
     let llm = ScriptedLlm::saying(&STORY.repeat(3));
-    let engine = Engine::builder(ScriptedStt::hearing("stop"), llm, ScriptedTts::new([TtsScript::new()]))
-        .policy(policy())
-        .store(Door { behind: memory.clone(), open })
-        .virtual_pump()
-        .build();
-    let mut world = World::over(engine, memory, Net::perfect());
+    let (mut world, door) = behind_a_door(ScriptedStt::hearing("stop"), llm);
     let turn = world.say("tell me a story").await;
     world.until("the answer", |w| w.sounds(turn)).await;
     world.run(500).await;

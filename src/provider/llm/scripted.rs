@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::event::{Pii, Retry};
-use crate::provider::script::{End, Leash, Obedience, Pace, Playlist, held};
+use crate::provider::script::{End, Leash, Obedience, Pace, Playlist, held, tells_of_its_calls};
 use crate::provider::{Info, Llm, ProviderError, Sink, Stops, TaskCx, Turn};
 
 /// One answer of a [`ScriptedLlm`].
@@ -134,26 +134,13 @@ impl ScriptedLlm {
         Self::new([LlmScript::says(text)])
     }
 
-    /// How often it was called.
-    pub fn calls(&self) -> usize {
-        self.list.calls()
-    }
-
-    /// How many calls have not ended.
-    pub fn running(&self) -> usize {
-        self.list.running()
-    }
-
-    /// How many pieces it tried to send, over all calls.
-    pub fn sent(&self) -> usize {
-        self.list.sent()
-    }
-
     /// The conversations it was given, in order of the calls.
     pub fn asked(&self) -> Vec<Vec<Turn>> {
         held(&self.asked).clone()
     }
 }
+
+tells_of_its_calls!(ScriptedLlm, "pieces");
 
 impl Llm for ScriptedLlm {
     fn info(&self) -> Info {

@@ -27,6 +27,8 @@ use crate::time::SampleRate;
 const HELP: &str = "install it with `apt-get install pocketsphinx pocketsphinx-en-us`, or set the program's path";
 /// The commands of the built-in dialogue.
 const COMMANDS: &str = include_str!("../../../assets/dialogue/commands.jsgf");
+/// Pieces that wait for one decoder, at most: the longest utterance in blocks of 10 ms, and its end.
+const PIECES: usize = 6_100;
 /// Of one utterance this much is recognised; what comes later is let go (16 kHz samples).
 const LONGEST: u64 = 60 * 16_000;
 /// Missing samples are replaced by at most this much silence: the decoder only has to notice the gap.
@@ -87,7 +89,7 @@ impl Pocketsphinx {
     /// [`ProviderError::Unavailable`] without them.
     pub async fn probe(&self) -> Result<(), ProviderError> {
         let (mut program, pipes) = self.start(None)?;
-        let (_, audio) = mpsc::unbounded_channel();
+        let (_, audio) = mpsc::channel(1);
         let out = decode(&mut program, pipes, audio, Scale::Shifted).await;
         program.kill().await;
         out.map(drop)
@@ -120,8 +122,8 @@ impl Stt for Pocketsphinx {
                 return Err(e);
             }
         };
-        let (to_free, for_free) = mpsc::unbounded_channel();
-        let (to_command, for_command) = mpsc::unbounded_channel();
+        let (to_free, for_free) = mpsc::channel(PIECES);
+        let (to_command, for_command) = mpsc::channel(PIECES);
         let decoded = cx
             .until_stopped(async {
                 let (free, command, ()) = tokio::join!(
@@ -147,17 +149,17 @@ impl Stt for Pocketsphinx {
     }
 }
 
-/// Takes the audio of an utterance as fast as it comes and hands it to the decoders. The queues to them are bounded by [`LONGEST`]
-/// and [`LONGEST_GAP`].
-async fn take(mut audio: AudioStream, decoders: [mpsc::UnboundedSender<Arc<[u8]>>; 2]) {
+/// Takes the audio of an utterance as fast as it comes and hands it to the decoders. The queues to them hold [`PIECES`] and,
+/// by [`LONGEST`] and [`LONGEST_GAP`], a bounded number of samples.
+async fn take(mut audio: AudioStream, decoders: [mpsc::Sender<Arc<[u8]>>; 2]) {
     let mut taken = 0;
     let mut floor = Floor::new();
     let mut give = |samples: &mut dyn Iterator<Item = f32>| {
         let bytes: Arc<[u8]> =
             samples.flat_map(|s| (((s + floor.sample()).clamp(-1.0, 1.0) * 32_767.0).round() as i16).to_le_bytes()).collect();
         for decoder in &decoders {
-            // One that has ended early has said why in its own result.
-            let _ = decoder.send(bytes.clone());
+            // One that has ended early has said why in its own result. One that is a minute behind loses what it will never hear.
+            let _ = decoder.try_send(bytes.clone());
         }
     };
     while let Some(piece) = audio.next().await {
@@ -190,7 +192,7 @@ impl Floor {
 async fn decode(
     program: &mut Program,
     pipes: Pipes,
-    audio: mpsc::UnboundedReceiver<Arc<[u8]>>,
+    audio: mpsc::Receiver<Arc<[u8]>>,
     scale: Scale,
 ) -> Result<Decoding, ProviderError> {
     let Pipes { stdin, stdout, stderr } = pipes;
@@ -209,7 +211,7 @@ async fn decode(
 }
 
 /// Writes the audio and closes. A decoder that does not read any more is judged by how it ended.
-async fn feed(mut stdin: ChildStdin, mut audio: mpsc::UnboundedReceiver<Arc<[u8]>>) {
+async fn feed(mut stdin: ChildStdin, mut audio: mpsc::Receiver<Arc<[u8]>>) {
     while let Some(bytes) = audio.recv().await {
         if stdin.write_all(&bytes).await.is_err() {
             return;

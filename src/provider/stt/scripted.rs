@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::provider::script::{End, Leash, Obedience, Pace, Playlist, held};
+use crate::provider::script::{End, Leash, Obedience, Pace, Playlist, held, tells_of_its_calls};
 use crate::provider::{AudioStream, Info, ProviderError, Sink, Stops, Stt, TaskCx, Transcript};
 use crate::time::SampleRate;
 
@@ -100,26 +100,13 @@ impl ScriptedStt {
         Self::new([SttScript::hears(text)])
     }
 
-    /// How many utterances it was given.
-    pub fn calls(&self) -> usize {
-        self.list.calls()
-    }
-
-    /// How many calls have not ended.
-    pub fn running(&self) -> usize {
-        self.list.running()
-    }
-
-    /// How many transcripts it tried to send, over all calls.
-    pub fn sent(&self) -> usize {
-        self.list.sent()
-    }
-
     /// The samples of each utterance (16 kHz), as far as it has come.
     pub fn heard(&self) -> Vec<Vec<f32>> {
         held(&self.heard).clone()
     }
 }
+
+tells_of_its_calls!(ScriptedStt, "transcripts");
 
 impl Stt for ScriptedStt {
     fn info(&self) -> Info {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::event::Timing;
-use crate::provider::script::{End, Leash, Obedience, Pace, Playlist};
+use crate::provider::script::{End, Leash, Obedience, Pace, Playlist, tells_of_its_calls};
 use crate::provider::{Chunk, Info, ProviderError, Sink, Stops, TaskCx, Tts, Words};
 use crate::time::SampleRate;
 
@@ -166,22 +166,9 @@ impl ScriptedTts {
         self.rate = rate;
         self
     }
-
-    /// How often it was called.
-    pub fn calls(&self) -> usize {
-        self.list.calls()
-    }
-
-    /// How many calls have not ended.
-    pub fn running(&self) -> usize {
-        self.list.running()
-    }
-
-    /// How many chunks it tried to send, over all calls.
-    pub fn sent(&self) -> usize {
-        self.list.sent()
-    }
 }
+
+tells_of_its_calls!(ScriptedTts, "chunks");
 
 impl Tts for ScriptedTts {
     fn info(&self) -> Info {

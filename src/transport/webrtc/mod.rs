@@ -100,6 +100,16 @@ pub struct Config {
     pub capability: Capability,
 }
 
+impl Config {
+    /// Whether a socket can be opened at [`Config::bind`] now; asked at start, so that not every offer has to fail.
+    ///
+    /// # Errors
+    /// What the system says: the address is not this machine's, or its port is taken.
+    pub fn probe(&self) -> std::io::Result<()> {
+        std::net::UdpSocket::bind(self.bind).map(drop)
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
         Config {
