@@ -89,6 +89,11 @@ macro_rules! random_id {
             pub const fn from_bits(bits: u128) -> Self {
                 $name(bits)
             }
+
+            /// Its bits.
+            pub const fn bits(self) -> u128 {
+                self.0
+            }
         }
 
         impl fmt::Display for $name {

@@ -15,3 +15,7 @@ mod properties;
 mod races;
 #[path = "turn/resume.rs"]
 mod resume;
+#[path = "turn/steering.rs"]
+mod steering;
+#[path = "turn/tools.rs"]
+mod tools;

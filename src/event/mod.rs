@@ -8,16 +8,21 @@
 
 pub mod pii;
 pub mod terminal;
+pub mod tool;
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{Generation, RequestId, Seq, TaskId, TurnId, UtteranceId};
+use crate::id::{CallId, Generation, RequestId, Seq, TaskId, TurnId, UtteranceId};
 use crate::time::{SamplePos, Stamp};
 
 pub use pii::Pii;
 pub use terminal::{CancelCause, FailReason, Initiator, Retry, Stage, Terminal};
+pub use tool::{
+    CallEnding, CallFailure, Cancellability, Checkpoint, Declaration, IdempotencyKey, NotStarted, OnBargeIn, OnTimeout, Outcome,
+    Outside,
+};
 
 /// Version of the record format. 1 is the first.
 pub const VERSION: u16 = 1;
@@ -82,6 +87,8 @@ pub enum TaskOutcome {
     Stopped,
     /// It did not stop within the grace and was aborted. What it began elsewhere may go on.
     Aborted,
+    /// It had leave to commit and was not disturbed; its turn went on without it, and it goes on.
+    Left,
     /// It failed.
     Failed,
 }
@@ -106,6 +113,8 @@ pub enum LateKind {
     Audio,
     /// A transcript of an utterance that no longer counts.
     Transcript,
+    /// What a tool, a lookup or a probe brought.
+    Result,
     /// A report of a task that had already ended.
     Report,
 }
@@ -238,6 +247,11 @@ pub enum Event {
         /// How.
         outcome: TaskOutcome,
     },
+    /// A fixed text is spoken; the record's turn asks no model.
+    Announced {
+        /// The text.
+        text: Pii<String>,
+    },
     /// A piece of the answer, as the model says it. Said is not heard.
     ReplyText {
         /// The piece.
@@ -245,6 +259,123 @@ pub enum Event {
     },
     /// The model's whole answer is there.
     ReplyDone,
+    /// The model was asked, for the `request`-th time in this turn (from 1).
+    ModelRequested {
+        /// Which time.
+        request: u32,
+    },
+    /// Further input of this turn was accepted. Accepted is not adopted.
+    InputQueued {
+        /// The request that brought it.
+        input: RequestId,
+        /// What was typed.
+        text: Pii<String>,
+    },
+    /// The `request`-th question to the model shows this input to it.
+    InputConsumed {
+        /// The request that brought it.
+        input: RequestId,
+        /// Which question to the model.
+        request: u32,
+    },
+    /// The turn ended before the model was shown this input: here it is back.
+    InputReturned {
+        /// The request that brought it.
+        input: RequestId,
+        /// What was typed.
+        text: Pii<String>,
+    },
+    /// The model asks for a tool.
+    CallRequested {
+        /// Names the call.
+        call: CallId,
+        /// The tool.
+        tool: String,
+        /// What it is asked, as the model wrote it.
+        arguments: Pii<String>,
+        /// Under which key it would change something outside.
+        key: IdempotencyKey,
+    },
+    /// A person is asked whether this call may be made.
+    ApprovalAsked {
+        /// Which.
+        call: CallId,
+    },
+    /// A person answered.
+    ApprovalGiven {
+        /// Which.
+        call: CallId,
+        /// Yes or no.
+        granted: bool,
+        /// The request that said so.
+        request: RequestId,
+    },
+    /// The call runs.
+    CallStarted {
+        /// Which.
+        call: CallId,
+        /// The task that carries it out.
+        task: TaskId,
+    },
+    /// The same thing is being asked already: this call gets the result of that one.
+    CallJoined {
+        /// Which.
+        call: CallId,
+        /// The one that runs.
+        with: CallId,
+    },
+    /// The call passed a checkpoint.
+    CallCheckpoint {
+        /// Which.
+        call: CallId,
+        /// Where.
+        checkpoint: Checkpoint,
+    },
+    /// The call is about to change something outside. Kept before it does.
+    CommitIntent {
+        /// Which.
+        call: CallId,
+        /// Under which key.
+        key: IdempotencyKey,
+    },
+    /// The intent is kept, and the call has leave to commit: from here on nobody knows, until it says.
+    CommitSent {
+        /// Which.
+        call: CallId,
+    },
+    /// The call outlives the turn that made it and belongs to the record's turn from here on.
+    CallKept {
+        /// Which.
+        call: CallId,
+        /// The turn that made it.
+        from: TurnId,
+    },
+    /// The call ended, once. The record's turn is the one it belonged to.
+    CallEnded {
+        /// Which.
+        call: CallId,
+        /// How.
+        ending: CallEnding,
+        /// What it brought, when it is done.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        result: Option<Pii<String>>,
+    },
+    /// A call whose turn is over said late what became of it, or the outside was asked. The terminal stays.
+    Reconciled {
+        /// Which.
+        call: CallId,
+        /// What became of it.
+        outcome: Outcome,
+    },
+    /// The application hands over: one turn stops, some of its calls are kept, and the record's turn follows it.
+    HandedOver {
+        /// The turn that stops.
+        from: TurnId,
+        /// The calls that are kept.
+        keep: Vec<CallId>,
+        /// What the next answer must heed.
+        constraints: Pii<String>,
+    },
     /// The first sample of the answer was played.
     AudioStarted,
     /// A cancel was accepted: stopping has begun. Requested is not stopped.
@@ -310,6 +441,8 @@ impl Event {
             Event::CancelRequested { .. }
             | Event::TurnEnded { .. }
             | Event::GenerationRaised { .. }
+            | Event::CommitIntent { .. }
+            | Event::Reconciled { .. }
             | Event::SessionStarted { .. } => Durability::Synced,
             _ => Durability::Buffered,
         }

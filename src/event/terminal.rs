@@ -123,6 +123,8 @@ pub enum Stage {
     Tool,
     /// Playing to the person.
     Play,
+    /// Finding out, after its turn, what became of a call, or undoing it.
+    Reconcile,
 }
 
 impl fmt::Display for Stage {
@@ -134,6 +136,7 @@ impl fmt::Display for Stage {
             Stage::Synthesize => "synthesize",
             Stage::Tool => "tool",
             Stage::Play => "play",
+            Stage::Reconcile => "reconcile",
         })
     }
 }
@@ -156,6 +159,8 @@ pub enum FailReason {
     },
     /// A tool exceeded its cap.
     ToolTimeout,
+    /// The model asked for tools again and again, more often than a turn may ask it.
+    TooManyRequests,
     /// A provider said that it cannot.
     Provider {
         /// The stage whose provider failed.
@@ -178,6 +183,7 @@ impl FailReason {
             FailReason::DeadlineExceeded { .. } | FailReason::ToolTimeout | FailReason::NothingHeard => Retry::AskAgain,
             FailReason::FirstTokenTimeout | FailReason::IdleTimeout { .. } | FailReason::Restarted => Retry::Now,
             FailReason::PlayoutStalled => Retry::Later,
+            FailReason::TooManyRequests => Retry::Never,
             FailReason::Provider { retry, .. } => retry,
         }
     }
@@ -190,6 +196,7 @@ impl fmt::Display for FailReason {
             FailReason::FirstTokenTimeout => f.write_str("first_token_timeout"),
             FailReason::IdleTimeout { stage } => write!(f, "idle_timeout in {stage}"),
             FailReason::ToolTimeout => f.write_str("tool_timeout"),
+            FailReason::TooManyRequests => f.write_str("too_many_requests"),
             FailReason::Provider { stage, .. } => write!(f, "provider failed in {stage}"),
             FailReason::PlayoutStalled => f.write_str("playout_stalled"),
             FailReason::NothingHeard => f.write_str("nothing_heard"),

@@ -13,6 +13,10 @@ use crate::turn::BudgetPolicy;
 pub(super) struct Budget {
     caps: BudgetPolicy,
     deadline: Stamp,
+    /// When the lookup for the model has had its time.
+    retrieve: Option<Stamp>,
+    /// When the model's present answer has had its time.
+    generate: Option<Stamp>,
     first_token: Option<Stamp>,
     /// Last text of a model that has begun and not ended.
     text_at: Option<Stamp>,
@@ -26,7 +30,16 @@ impl Budget {
     /// The budget of a turn accepted at `now`.
     pub(super) fn new(now: Stamp, caps: &BudgetPolicy) -> Self {
         let deadline = now + caps.turn;
-        Budget { caps: caps.clone(), deadline, first_token: None, text_at: None, audio_owed: None, moved_at: now }
+        Budget {
+            caps: caps.clone(),
+            deadline,
+            retrieve: None,
+            generate: None,
+            first_token: None,
+            text_at: None,
+            audio_owed: None,
+            moved_at: now,
+        }
     }
 
     /// The absolute end.
@@ -45,9 +58,39 @@ impl Budget {
         self.deadline.back(self.caps.closing_reserve)
     }
 
-    /// The model was asked.
-    pub(super) fn asked(&mut self, now: Stamp) {
+    /// What is left for work.
+    pub(super) fn left(&self, now: Stamp) -> Duration {
+        self.work_until().since(now)
+    }
+
+    /// Something is looked up for the model; the end of that stage.
+    pub(super) fn looks_up(&mut self, now: Stamp) -> Stamp {
+        let end = self.stage_deadline(now, Some(self.caps.retrieve));
+        self.retrieve = Some(end);
+        end
+    }
+
+    /// The lookup is over, or no longer waited for.
+    pub(super) fn looked_up(&mut self) {
+        self.retrieve = None;
+    }
+
+    /// When the lookup has had its time.
+    pub(super) fn retrieve_due(&self) -> Option<Stamp> {
+        self.retrieve
+    }
+
+    /// The model was asked; the end of that stage.
+    pub(super) fn asked(&mut self, now: Stamp) -> Stamp {
         self.first_token = Some(now + self.caps.first_token);
+        let end = self.stage_deadline(now, Some(self.caps.generate));
+        self.generate = Some(end);
+        end
+    }
+
+    /// When the model's present answer has had its time.
+    pub(super) fn generate_due(&self) -> Option<Stamp> {
+        self.generate
     }
 
     /// The model said something.
@@ -58,6 +101,7 @@ impl Budget {
 
     /// The model is done.
     pub(super) fn text_done(&mut self) {
+        self.generate = None;
         self.first_token = None;
         self.text_at = None;
     }
@@ -126,6 +170,9 @@ mod tests {
             idle: Duration::from_secs(4),
             grace: Duration::from_millis(100),
             playout_stall: Duration::from_secs(3),
+            retrieve: Duration::from_secs(2),
+            generate: Duration::from_secs(30),
+            ..BudgetPolicy::default()
         };
         Budget::new(ms(1_000), &caps)
     }
@@ -137,6 +184,22 @@ mod tests {
         assert_eq!(b.stage_deadline(ms(1_000), None), ms(60_000));
         assert_eq!(b.stage_deadline(ms(1_000), Some(Duration::from_secs(9))), ms(10_000));
         assert_eq!(b.stage_deadline(ms(59_000), Some(Duration::from_secs(9))), ms(60_000));
+    }
+
+    #[test]
+    fn a_lookup_and_an_answer_have_their_own_share_of_what_is_left() {
+        let mut b = budget();
+        assert_eq!(b.left(ms(59_500)), Duration::from_millis(500));
+        assert_eq!(b.left(ms(60_500)), Duration::ZERO);
+        assert_eq!(b.looks_up(ms(1_000)), ms(3_000));
+        assert_eq!(b.retrieve_due(), Some(ms(3_000)));
+        b.looked_up();
+        assert_eq!(b.retrieve_due(), None);
+        assert_eq!(b.asked(ms(2_000)), ms(32_000));
+        assert_eq!(b.generate_due(), Some(ms(32_000)));
+        assert_eq!(b.asked(ms(40_000)), ms(60_000), "never into the reserve");
+        b.text_done();
+        assert_eq!(b.generate_due(), None);
     }
 
     #[test]

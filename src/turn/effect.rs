@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::event::{CancelCause, FailReason, Pii, Record, Terminal};
+use crate::event::{CallEnding, CancelCause, FailReason, IdempotencyKey, Pii, Record, Terminal};
 use crate::id::{CallId, Generation, RequestId, TaskId, TurnId, UtteranceId};
 use crate::time::Stamp;
 
@@ -91,6 +91,20 @@ pub enum Effect {
         /// Which.
         task: TaskId,
     },
+    /// The intent is kept: this tool may commit, under the key of its call.
+    LetCommit {
+        /// Which.
+        task: TaskId,
+        /// For which call.
+        call: CallId,
+    },
+    /// This tool may not commit: it never may, or it is too late.
+    RefuseCommit {
+        /// Which.
+        task: TaskId,
+        /// For which call.
+        call: CallId,
+    },
     /// The session is over; the driver ends.
     Finish,
 }
@@ -104,7 +118,13 @@ impl Effect {
             Effect::StopTask { .. } | Effect::AbortTask { .. } => 2,
             Effect::Append { .. } => 3,
             Effect::Deliver { .. } | Effect::Answer { .. } => 4,
-            Effect::StartTask { .. } | Effect::Feed { .. } | Effect::EndFeed { .. } | Effect::Play { .. } | Effect::Finish => 5,
+            Effect::StartTask { .. }
+            | Effect::Feed { .. }
+            | Effect::EndFeed { .. }
+            | Effect::Play { .. }
+            | Effect::LetCommit { .. }
+            | Effect::RefuseCommit { .. }
+            | Effect::Finish => 5,
         }
     }
 }
@@ -118,6 +138,10 @@ pub enum StopReason {
     Failed(FailReason),
     /// What it listened to turned out not to be speech.
     NotSpeech,
+    /// It has had its time, and its turn goes on without it.
+    OutOfTime,
+    /// What it was to find out is known.
+    NotNeeded,
 }
 
 /// What a task shall do.
@@ -130,38 +154,97 @@ pub enum TaskSpec {
         /// First moment (capture time) to hear, the pre-roll included.
         from: Stamp,
     },
+    /// Look up what the model should know.
+    Retrieve {
+        /// For which turn.
+        turn: TurnId,
+        /// The conversation so far, the user's input last.
+        context: Vec<Message>,
+    },
     /// Ask the model.
     Generate {
         /// For which turn.
         turn: TurnId,
-        /// The conversation so far, cut at what was heard; the last message is the user's.
+        /// For which time in this turn, from 1.
+        request: u32,
+        /// The conversation so far, cut at what was heard; every call in it is followed by its one result.
         context: Vec<Message>,
+        /// What was looked up for this turn, if anything was.
+        found: Option<Pii<String>>,
+        /// What this answer must heed, if the application said so.
+        constraints: Option<Pii<String>>,
     },
     /// Speak the text that will be fed.
     Synthesize {
         /// For which turn.
         turn: TurnId,
     },
+    /// Carry out a tool call.
+    Tool {
+        /// For which turn.
+        turn: TurnId,
+        /// Which call.
+        call: CallId,
+        /// The tool.
+        tool: String,
+        /// What it is asked.
+        arguments: Pii<String>,
+        /// Under which key it changes something outside.
+        key: IdempotencyKey,
+    },
+    /// Ask the outside what became of a key.
+    Reconcile {
+        /// Which call.
+        call: CallId,
+        /// The tool.
+        tool: String,
+        /// The key.
+        key: IdempotencyKey,
+    },
+    /// Undo what was done under a key.
+    Compensate {
+        /// Which call.
+        call: CallId,
+        /// The tool.
+        tool: String,
+        /// The key.
+        key: IdempotencyKey,
+    },
 }
 
 /// One entry of the conversation as the model sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Message {
-    /// Who said it.
-    pub role: Role,
-    /// What was said. For the assistant: what was *heard*.
-    pub text: Pii<String>,
-    /// Whether the assistant was cut off here.
-    pub interrupted: bool,
-}
-
-/// Who said something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Role {
-    /// The person.
-    User,
-    /// The model.
-    Assistant,
+pub enum Message {
+    /// The person said or typed this.
+    User {
+        /// What.
+        text: Pii<String>,
+    },
+    /// The model said this, and it was *heard*.
+    Assistant {
+        /// What.
+        text: Pii<String>,
+        /// Whether it was cut off here.
+        interrupted: bool,
+    },
+    /// The model asked for a tool.
+    Call {
+        /// Names the call.
+        call: CallId,
+        /// The tool.
+        tool: String,
+        /// What it was asked.
+        arguments: Pii<String>,
+    },
+    /// What became of that call. Follows it, once.
+    Result {
+        /// Which call.
+        call: CallId,
+        /// How it ended; `None` while it still runs.
+        ending: Option<CallEnding>,
+        /// What it brought; empty unless it is done.
+        text: Pii<String>,
+    },
 }
 
 /// The answer to a command.
@@ -169,6 +252,12 @@ pub enum Role {
 pub enum Answer {
     /// To [`super::Command::Say`].
     Say(SayAnswer),
+    /// To [`super::Command::Submit`], [`super::Command::Announce`] and [`super::Command::Handover`].
+    Submit(SubmitAnswer),
+    /// To [`super::Command::Approve`].
+    Approve(ApproveAnswer),
+    /// To [`super::Command::Resolve`].
+    Resolve(ResolveAnswer),
     /// To [`super::Command::Cancel`].
     Cancel(CancelAnswer),
     /// To everything else: it is known.
@@ -189,6 +278,22 @@ pub enum SayAnswer {
     },
 }
 
+/// What became of a submitted input. Exhaustive on purpose (mission S1).
+#[derive(Clone, Debug, PartialEq)]
+pub enum SubmitAnswer {
+    /// It began this turn.
+    Started(TurnId),
+    /// It waits in the inbox of this turn. Not: the model has seen it.
+    Steered(TurnId),
+    /// It was not taken, and here it is back.
+    NotSubmitted {
+        /// Why.
+        refusal: Refusal,
+        /// The input.
+        text: Pii<String>,
+    },
+}
+
 /// Why an input was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
@@ -196,6 +301,47 @@ pub enum Refusal {
     Empty,
     /// No new turns are taken.
     Draining,
+    /// No turn is being answered that could be steered.
+    NoActiveTurn,
+    /// Another turn is being answered than its author looked at (or one at all, where none was expected).
+    ExpectedTurnMismatch {
+        /// The one that is.
+        actual: TurnId,
+    },
+    /// This turn speaks a fixed text.
+    NotSteerable {
+        /// Which.
+        turn: TurnId,
+    },
+    /// As many inputs wait for the model as may.
+    InboxFull {
+        /// In this turn.
+        turn: TurnId,
+    },
+    /// There was no such turn in this session.
+    NoSuchTurn,
+}
+
+/// What became of a person's answer about a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ApproveAnswer {
+    /// It was heard, and counts.
+    Taken,
+    /// Nobody waits for it: the call was answered before, or its turn is stopping.
+    NotAsked,
+    /// No such call in this session, as far as is remembered.
+    NoSuchCall,
+}
+
+/// What became of a person's word about an open call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ResolveAnswer {
+    /// It is settled now.
+    Settled,
+    /// It was settled before, like this.
+    AlreadySettled(crate::event::Outcome),
+    /// No such call is open.
+    NotOpen,
 }
 
 /// What became of a cancel. Exhaustive on purpose (mission T5).

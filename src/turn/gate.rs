@@ -93,6 +93,11 @@ impl Gate {
         self.release(out);
     }
 
+    /// Whether the store has this record and all before it.
+    pub(super) fn has(&self, seq: Seq) -> bool {
+        seq <= self.stored
+    }
+
     /// The store has everything up to `seq`.
     pub(super) fn stored(&mut self, seq: Seq, out: &mut Vec<Effect>) -> Result<(), NeverWritten> {
         if seq > self.last {

@@ -2,15 +2,18 @@
 //!
 //! The order of records at a barge-in: `SpeechStarted`, `BargeIn` (only when the answer had sounded), `GenerationRaised`,
 //! `CancelRequested`, `Cleared`, the interrupted turn's `TurnEnded` if nothing of it runs any more, `TurnAccepted` of the new turn,
-//! and `TaskStarted` if nobody listens yet.
+//! and `TaskStarted` if nobody listens yet. When calls are kept, `TurnAccepted` and `CallKept` come before that `TurnEnded`.
 
 use crate::event::{CancelCause, Event, FailReason, Initiator, LateKind, Pii, Retry, Stage, TaskOutcome};
 use crate::id::{TaskId, TurnId, UtteranceId};
 use crate::time::Stamp;
+use crate::turn::acting::Keep;
 use crate::turn::floor::{NotDown, Scene, Sound, Verdict};
+use crate::turn::inbox::Queued;
 use crate::turn::life::Life;
 use crate::turn::machine::{Machine, own_request};
 use crate::turn::pause::Reason;
+use crate::turn::stopping::Cancel;
 use crate::turn::{Effect, StopReason, TaskSpec, Voice};
 
 impl Machine {
@@ -73,11 +76,17 @@ impl Machine {
             self.write(Some(id), Event::BargeIn { utterance, onset, heard_until, evidence });
         }
         let request = own_request(Initiator::Voice, cause, id, generation);
-        self.cancel_live(cause, Initiator::Voice, request, Some(onset));
+        let keep = self.keep_for_the_next();
+        self.cancel_live(Cancel { cause, initiator: Initiator::Voice, request, onset: Some(onset), keep, by: None });
         if !self.draining {
             self.accept(Some(id));
         }
         self.listen(utterance, onset);
+    }
+
+    /// What goes on when a voice replaces the running turn.
+    fn keep_for_the_next(&self) -> Keep<'static> {
+        if self.draining { Keep::Nothing } else { Keep::ByPolicy }
     }
 
     fn false_alarm(&mut self, sound: Sound, held: Option<Stamp>) {
@@ -254,7 +263,10 @@ impl Machine {
         match self.turns.live.as_ref().map(|t| (t.life == Life::Accepted, t.id)) {
             Some((true, _)) => {
                 let words = self.utterances.take();
-                if words.text.is_empty() {
+                if words.text.is_empty() && self.has_more_to_do() {
+                    let typed = self.first_of_the_inbox();
+                    self.start(typed);
+                } else if words.text.is_empty() {
                     let unheard = FailReason::NothingHeard;
                     let failed = |retry| FailReason::Provider { stage: Stage::Listen, retry };
                     self.fail_live(words.failed.map_or(unheard, failed));
@@ -279,11 +291,25 @@ impl Machine {
         }
     }
 
+    /// Whether the accepted turn has something to do although no words were made out.
+    fn has_more_to_do(&self) -> bool {
+        self.turns.live.as_ref().is_some_and(|t| !t.inbox.is_empty() || self.calls.of_turn(t.id).any(|c| c.is_open()))
+    }
+
+    /// What was typed for the accepted turn, as its input.
+    fn first_of_the_inbox(&mut self) -> Pii<String> {
+        let Some(turn) = &mut self.turns.live else { return Pii::default() };
+        let (id, Some(Queued { input, text })) = (turn.id, turn.inbox.pop()) else { return Pii::default() };
+        self.write(Some(id), Event::InputConsumed { input, request: 1 });
+        text
+    }
+
     /// Words that were said before the answer sounded, and settled only now.
     fn supersede_by_words(&mut self, text: String) {
         let Some((id, generation)) = self.turns.running().map(|t| (t.id, t.generation)) else { return };
         let request = own_request(Initiator::Voice, CancelCause::Superseded, id, generation);
-        self.cancel_live(CancelCause::Superseded, Initiator::Voice, request, None);
+        let (cause, keep) = (CancelCause::Superseded, self.keep_for_the_next());
+        self.cancel_live(Cancel { cause, initiator: Initiator::Voice, request, onset: None, keep, by: None });
         if !self.draining {
             self.accept(Some(id));
             self.start(text.into());

@@ -1,7 +1,7 @@
 //! What the world tells the machine. Every input carries facts; none carries a decision.
 
-use crate::event::{CancelCause, Initiator, LateKind, Pii, Retry, Timing};
-use crate::id::{Generation, RequestId, Seq, TaskId, TurnId};
+use crate::event::{CancelCause, Checkpoint, Initiator, LateKind, Outcome, Outside, Pii, Retry, Timing};
+use crate::id::{CallId, Generation, RequestId, Seq, SessionId, TaskId, TurnId};
 use crate::time::{SamplePos, Stamp};
 
 /// One input of [`super::Machine::step`].
@@ -9,6 +9,8 @@ use crate::time::{SamplePos, Stamp};
 pub enum Input {
     /// The session begins. The first input of a new machine.
     Begin {
+        /// Its name, which makes keys of tool calls unique.
+        session: SessionId,
         /// Wall time, for the session's header record.
         wall_unix_ms: u64,
     },
@@ -48,6 +50,16 @@ pub enum Input {
 pub enum RequestKind {
     /// [`Command::Say`].
     Say,
+    /// [`Command::Submit`].
+    Submit,
+    /// [`Command::Announce`].
+    Announce,
+    /// [`Command::Handover`].
+    Handover,
+    /// [`Command::Approve`].
+    Approve,
+    /// [`Command::Resolve`].
+    Resolve,
     /// [`Command::Cancel`].
     Cancel,
     /// [`Command::PushToTalk`], down.
@@ -65,6 +77,11 @@ impl Command {
     pub const fn request(&self) -> RequestId {
         match self {
             Command::Say { request, .. }
+            | Command::Submit { request, .. }
+            | Command::Announce { request, .. }
+            | Command::Handover { request, .. }
+            | Command::Approve { request, .. }
+            | Command::Resolve { request, .. }
             | Command::Cancel { request, .. }
             | Command::PushToTalk { request, .. }
             | Command::Drain { request }
@@ -76,6 +93,11 @@ impl Command {
     pub const fn kind(&self) -> RequestKind {
         match self {
             Command::Say { .. } => RequestKind::Say,
+            Command::Submit { .. } => RequestKind::Submit,
+            Command::Announce { .. } => RequestKind::Announce,
+            Command::Handover { .. } => RequestKind::Handover,
+            Command::Approve { .. } => RequestKind::Approve,
+            Command::Resolve { .. } => RequestKind::Resolve,
             Command::Cancel { .. } => RequestKind::Cancel,
             Command::PushToTalk { down: true, .. } => RequestKind::KeyDown,
             Command::PushToTalk { down: false, .. } => RequestKind::KeyUp,
@@ -96,6 +118,50 @@ pub enum Command {
         /// What was typed.
         text: Pii<String>,
     },
+    /// Input that may steer the running turn instead of replacing it. The request id is the client's name of this input: sent again,
+    /// it takes effect once.
+    Submit {
+        /// Names the request and the input.
+        request: RequestId,
+        /// What was typed.
+        text: Pii<String>,
+        /// When it may be taken.
+        mode: SubmitMode,
+    },
+    /// Speak this text as it stands, without asking the model: a turn that cannot be steered.
+    Announce {
+        /// Names the request.
+        request: RequestId,
+        /// What is spoken.
+        text: Pii<String>,
+        /// Whether a voice may interrupt it once it sounds. (Before, everything can be superseded.)
+        interruptible: bool,
+    },
+    /// One turn stops, some of its calls are kept, and another follows it.
+    Handover {
+        /// Names the request.
+        request: RequestId,
+        /// What stops, stays and comes.
+        handover: Handover,
+    },
+    /// A person allows a call, or does not.
+    Approve {
+        /// Names the request.
+        request: RequestId,
+        /// Which call.
+        call: CallId,
+        /// Yes or no.
+        granted: bool,
+    },
+    /// A person found out what became of a call that nobody could tell of.
+    Resolve {
+        /// Names the request.
+        request: RequestId,
+        /// Which call.
+        call: CallId,
+        /// What became of it.
+        outcome: Outcome,
+    },
     /// Stop a turn. It always names its target.
     Cancel {
         /// Names the request.
@@ -106,6 +172,8 @@ pub enum Command {
         cause: CancelCause,
         /// Who asks.
         initiator: Initiator,
+        /// When stopping must be over, if sooner than the grace.
+        deadline: Option<Stamp>,
     },
     /// The push-to-talk key. While it is down the user has the floor; letting go ends the utterance.
     PushToTalk {
@@ -126,6 +194,33 @@ pub enum Command {
         /// Why.
         cause: CancelCause,
     },
+}
+
+/// When a submitted input may be taken (mission S1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SubmitMode {
+    /// It steers the running turn, or starts one.
+    StartOrSteer,
+    /// It starts a turn, and only when none is running.
+    StartIfIdle,
+    /// It steers this turn and no other.
+    Steer {
+        /// The turn that its author looks at.
+        expected: TurnId,
+    },
+}
+
+/// One turn stops, some of its calls are kept, and another follows it (mission S5).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Handover {
+    /// The turn that stops. One that has ended already is only the parent of the next.
+    pub stop: TurnId,
+    /// Calls of it that go on, for the next turn. Those that are not running are ignored.
+    pub keep: Vec<CallId>,
+    /// The input of the next turn.
+    pub next: Pii<String>,
+    /// What its answer must heed; shown to the model as an instruction. May be empty.
+    pub constraints: Pii<String>,
 }
 
 /// What the detectors made of one 10 ms block of microphone sound. Sent for every block with something in it, and for half a second
@@ -163,6 +258,37 @@ pub enum Report {
         /// The piece.
         delta: Pii<String>,
     },
+    /// Generating: the model asks for a tool.
+    Call {
+        /// The tool's name, as the model wrote it.
+        tool: String,
+        /// What it is asked.
+        arguments: Pii<String>,
+        /// The tool's own key for this intent, if it makes one; the same intent has the same key.
+        key: Option<String>,
+    },
+    /// Retrieving: what was found for the model. At most one.
+    Found {
+        /// The text.
+        text: Pii<String>,
+    },
+    /// A tool passed a checkpoint.
+    Checkpoint {
+        /// Which.
+        checkpoint: Checkpoint,
+    },
+    /// A tool asks for leave to change something outside; it waits for [`super::Effect::LetCommit`].
+    CommitAsked,
+    /// A tool has its result: it is done, whatever becomes of its turn. At most one.
+    Result {
+        /// What it brought.
+        text: Pii<String>,
+    },
+    /// Reconciling: what the outside says. At most one.
+    Probed {
+        /// What it says.
+        outside: Outside,
+    },
     /// Synthesizing: the next stretch of audio is here and asks to be played ([`super::Effect::Play`] is the leave).
     Audio {
         /// Its length in samples at the house rate.
@@ -185,8 +311,10 @@ pub enum Ended {
     Stopped,
     /// It was aborted after its grace.
     Aborted,
-    /// Its provider failed.
+    /// Its provider failed. A tool says by it that nothing was changed.
     Failed(Retry),
+    /// A tool that had leave to commit, and does not know whether it happened.
+    Unknown,
 }
 
 /// How far the sound really got. Positions count samples at the house rate within one generation.

@@ -5,9 +5,11 @@
 //!     │           ├──────▶ CancelRequested ──▶ Ended(Cancelled)
 //!     └───────────┴──────▶ Failing ──────────▶ Ended(Failed)
 //! ```
+//! Each of the three ends is Ended(ReconcileRequired) instead when side effects of the turn are not known, or came after the stop.
 //! `CancelRequested` and `Failing` are left when everything has stopped or the grace is over. *Requested* is never *stopped*.
 
 use crate::event::{CancelCause, FailReason, Terminal};
+use crate::id::CallId;
 use crate::time::Stamp;
 
 /// A turn's life.
@@ -61,11 +63,15 @@ impl Life {
         }
     }
 
-    /// It is over: the terminal that the state supports. `Err` when it was over already, which is a conflict to be counted.
-    pub(super) fn end(&mut self) -> Result<Terminal, NotNow> {
+    /// It is over: the terminal that the facts support. `calls` are those that must be reconciled. `Err` when it was over already,
+    /// which is a conflict to be counted.
+    pub(super) fn end(&mut self, calls: Vec<CallId>) -> Result<Terminal, NotNow> {
         let terminal = match self {
             // Nothing has been answered yet, so there is nothing that could be complete.
             Life::Accepted | Life::Ended(_) => return Err(NotNow),
+            Life::Running | Life::CancelRequested { .. } | Life::Failing { .. } if !calls.is_empty() => {
+                Terminal::ReconcileRequired { calls }
+            }
             Life::Running => Terminal::Completed,
             Life::CancelRequested { cause, .. } => Terminal::Cancelled { cause: *cause },
             Life::Failing { reason, .. } => Terminal::Failed { reason: *reason },
@@ -107,15 +113,24 @@ mod tests {
             assert_eq!(life.fail(FailReason::PlayoutStalled, LATER).is_ok(), leaves, "fail from {state:?}");
             assert_eq!(life, if leaves { LOST } else { state.clone() });
             let mut life = state.clone();
-            assert_eq!(life.end().ok(), terminal, "end from {state:?}");
+            assert_eq!(life.end(vec![]).ok(), terminal, "end from {state:?}");
         }
+    }
+
+    #[test]
+    fn a_side_effect_that_nobody_knows_of_is_never_dressed_up() {
+        let calls = vec![CallId(4)];
+        for state in [Life::Running, USER, LOST] {
+            assert_eq!(state.clone().end(calls.clone()), Ok(Terminal::ReconcileRequired { calls: calls.clone() }), "{state:?}");
+        }
+        assert_eq!(Life::Accepted.end(calls), Err(NotNow));
     }
 
     #[test]
     fn a_second_ending_is_refused_and_changes_nothing() {
         let mut life = Life::Running;
-        assert_eq!(life.end(), Ok(Terminal::Completed));
-        assert_eq!(life.end(), Err(NotNow));
+        assert_eq!(life.end(vec![]), Ok(Terminal::Completed));
+        assert_eq!(life.end(vec![CallId(1)]), Err(NotNow));
         assert_eq!(life.request_cancel(CancelCause::User, LATER), Err(NotNow));
         assert_eq!(life, Life::Ended(Terminal::Completed));
     }

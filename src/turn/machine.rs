@@ -5,20 +5,24 @@
 //! contract. A [`Input::Tick`] fires the one timer that is due, so no step mixes two decisions: a driver steps ticks while
 //! [`Machine::deadline`] is not in the future.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::vec;
 
 use serde::Serialize;
 
+use crate::event::Declaration;
 use crate::event::{CancelCause, Event, FailReason, Initiator, LateKind, Stage};
-use crate::id::{Generation, RequestId, Seq, TaskId, TurnId, UtteranceId};
+use crate::id::{CallId, Generation, RequestId, Seq, SessionId, TaskId, TurnId, UtteranceId};
 use crate::time::Stamp;
+use crate::turn::acting::Kept;
+use crate::turn::calls::{CallView, Calls};
 use crate::turn::floor::{Floor, Scene};
 use crate::turn::gate::Gate;
 use crate::turn::history::History;
 use crate::turn::memory::{Answered, Answers};
 use crate::turn::pause::Pause;
 use crate::turn::restore::Orphans;
+use crate::turn::sabotage::Sabotage as Law;
 use crate::turn::tail::Tails;
 use crate::turn::timer::{Timer, Timers};
 use crate::turn::tree::Tree;
@@ -82,6 +86,18 @@ pub struct Machine {
     pub(super) utterances: Utterances,
     /// Listening tasks: they belong to the session, because an utterance may have no turn yet.
     pub(super) ears: Tree,
+    /// Tasks that find out about calls whose turn is over.
+    pub(super) errands: Tree,
+    pub(super) session: SessionId,
+    pub(super) tools: BTreeMap<String, Declaration>,
+    /// Whether something is looked up before the model is asked.
+    pub(super) retrieves: bool,
+    pub(super) calls: Calls,
+    /// Calls to look after once their turn is over, or at once if it runs on.
+    pub(super) pending: BTreeSet<CallId>,
+    pub(super) kept: Vec<Kept>,
+    /// Tasks with leave to commit that were left to themselves.
+    pub(super) left: BTreeMap<TaskId, CallId>,
     pub(super) turns: Turns,
     pub(super) history: History,
     pub(super) pause: Pause,
@@ -96,13 +112,16 @@ pub struct Machine {
     /// The log has its header, from before a restart.
     pub(super) has_header: bool,
     pub(super) last_task: TaskId,
-    pub(super) zombies: BTreeMap<TaskId, ()>,
+    /// Aborted or left to themselves, and not over yet, as far as is known.
+    pub(super) zombies: BTreeMap<TaskId, (Stage, Stamp)>,
     pub(super) retired: VecDeque<(TaskId, Generation)>,
     pub(super) orphans: Orphans,
     pub(super) counted: Counters,
     pub(super) noted: u32,
     pub(super) timers: Timers,
     pub(super) out: Vec<Effect>,
+    #[cfg(feature = "lab")]
+    pub(super) sabotage: Option<Law>,
 }
 
 /// The effects of one step, in the order of the contract. Drain it: dropping it half-full is a bug of the driver.
@@ -147,6 +166,16 @@ impl Machine {
             floor: Floor::new(UtteranceId(0)),
             utterances: Utterances::default(),
             ears: Tree::default(),
+            errands: Tree::default(),
+            session: SessionId::from_bits(0),
+            tools: BTreeMap::new(),
+            retrieves: false,
+            calls: Calls::default(),
+            pending: BTreeSet::new(),
+            kept: Vec::new(),
+            left: BTreeMap::new(),
+            #[cfg(feature = "lab")]
+            sabotage: None,
             turns: Turns::default(),
             history: History::default(),
             pause: Pause::default(),
@@ -169,6 +198,29 @@ impl Machine {
         };
         machine.pause.renew(generation);
         machine
+    }
+
+    /// The same with these tools. Of two with one name the later counts.
+    #[must_use]
+    pub fn with_tools(mut self, tools: impl IntoIterator<Item = Declaration>) -> Self {
+        self.tools = tools.into_iter().map(|tool| (tool.name.clone(), tool)).collect();
+        // Calls that were read from a log.
+        for call in self.calls.all_mut() {
+            call.declaration = self.tools.get(&call.tool).cloned();
+        }
+        self
+    }
+
+    /// The same with or without a lookup before the model is asked. Default without.
+    #[must_use]
+    pub fn with_retrieval(mut self, retrieves: bool) -> Self {
+        self.retrieves = retrieves;
+        self
+    }
+
+    /// The calls of this turn that are remembered, the oldest first.
+    pub fn calls(&self, turn: TurnId) -> Vec<CallView> {
+        self.calls.of_turn(turn).map(CallView::from).collect()
     }
 
     /// Takes one fact and returns what is to be done about it, in the order of [`Effect::rank`].
@@ -213,7 +265,10 @@ impl Machine {
 
     fn take(&mut self, input: Input) {
         match input {
-            Input::Begin { wall_unix_ms } => self.begin(wall_unix_ms),
+            Input::Begin { session, wall_unix_ms } => {
+                self.session = session;
+                self.begin(wall_unix_ms);
+            }
             Input::Tick => self.tick(),
             Input::Command(command) => self.command(command),
             Input::Voice(voice) => self.hear(&voice),
@@ -235,6 +290,7 @@ impl Machine {
             Input::Appended { .. } => {}
             Input::Task { task, report: Report::Ended(_) } => {
                 self.zombies.remove(&task);
+                self.left.remove(&task);
             }
             Input::Begin { .. } | Input::Voice(_) | Input::Playout(_) | Input::Link(_) => {}
             Input::Task { .. } | Input::Late { .. } => self.counted.late += 1,
@@ -258,6 +314,7 @@ impl Machine {
         if self.gate.stored(seq, &mut self.out).is_err() {
             self.odd("appended a record that was never written");
         }
+        self.grant_commits();
     }
 
     fn tick(&mut self) {
@@ -270,9 +327,11 @@ impl Machine {
     /// What has become due of itself.
     fn follow_up(&mut self) {
         self.end_stopped_turns();
+        self.go_on();
         self.complete_if_played();
         self.settle();
         self.end_stopped_turns();
+        self.look_after();
         self.end_session_if_stopped();
     }
 
@@ -280,6 +339,10 @@ impl Machine {
         match timer {
             Timer::Grace => self.abort_overdue(),
             Timer::Deadline => self.out_of_time(),
+            Timer::Retrieve => self.lookup_overdue(),
+            Timer::Generate => self.fail_live(FailReason::DeadlineExceeded { stage: Stage::Generate }),
+            Timer::Tool => self.calls_overdue(),
+            Timer::Reconcile => self.errands_due(),
             Timer::Resume | Timer::Endpoint => self.floor_lapsed(),
             Timer::FinalTranscript => self.give_up_on_words(),
             Timer::FirstToken => self.fail_live(FailReason::FirstTokenTimeout),
@@ -297,7 +360,8 @@ impl Machine {
     fn retime(&mut self) {
         let Policy { floor, budget, .. } = &self.policy;
         let mut timers = Timers::default();
-        let grace = self.turns.closing.iter().map(|t| &t.tree).chain([&self.ears]).filter_map(Tree::due).min();
+        let turns = self.turns.live.iter().chain(&self.turns.closing).map(|t| &t.tree);
+        let grace = turns.chain([&self.ears, &self.errands]).filter_map(Tree::due).min();
         timers.set(Timer::Grace, grace);
         if let Some(turn) = &self.turns.live {
             timers.set(Timer::Deadline, Some(turn.budget.work_until()));
@@ -305,6 +369,8 @@ impl Machine {
         }
         if let Some(turn) = self.turns.live.as_ref().filter(|t| t.is_running()) {
             let paused = self.pause.is_held();
+            timers.set(Timer::Retrieve, turn.budget.retrieve_due());
+            timers.set(Timer::Generate, turn.budget.generate_due());
             timers.set(Timer::FirstToken, turn.budget.first_token_due());
             timers.set(Timer::GenerateIdle, turn.budget.generate_idle_due(paused));
             timers.set(Timer::SynthesizeIdle, turn.budget.synthesize_idle_due(paused));
@@ -314,6 +380,10 @@ impl Machine {
             timers.set(timer, Some(due));
         }
         timers.set(Timer::FinalTranscript, self.utterances.due(floor.final_transcript));
+        timers.set(Timer::Tool, self.calls.due());
+        if !self.is_closing() {
+            timers.set(Timer::Reconcile, self.calls.errand_due());
+        }
         timers.set(Timer::Closing, self.closing_due());
         self.timers = timers;
     }
@@ -321,7 +391,7 @@ impl Machine {
     /// A command is answered, and the second time it is asked, answered the same.
     fn command(&mut self, command: Command) {
         let (request, kind) = (command.request(), command.kind());
-        let known = self.answers.get(request, kind).cloned();
+        let known = self.answers.get(request, kind).filter(|_| !self.breaks(Law::Idempotence)).cloned();
         let answered = known.unwrap_or_else(|| {
             let answered = self.carry_out(command);
             self.answers.put(request, kind, answered.clone());
@@ -337,8 +407,23 @@ impl Machine {
         let done = Answered { answer: Answer::Done, after: None };
         match command {
             Command::Say { request, text } => Answered { answer: Answer::Say(self.say(request, text)), after: None },
-            Command::Cancel { request, turn, cause, initiator } => {
-                let (answer, after) = self.cancel(request, turn, cause, initiator);
+            Command::Submit { request, text, mode } => {
+                Answered { answer: Answer::Submit(self.submit(request, text, mode)), after: None }
+            }
+            Command::Announce { request, text, interruptible } => {
+                Answered { answer: Answer::Submit(self.announce(request, text, interruptible)), after: None }
+            }
+            Command::Handover { request, handover } => {
+                Answered { answer: Answer::Submit(self.hand_over(request, handover)), after: None }
+            }
+            Command::Approve { request, call, granted } => {
+                Answered { answer: Answer::Approve(self.approve(request, call, granted)), after: None }
+            }
+            Command::Resolve { call, outcome, .. } => {
+                Answered { answer: Answer::Resolve(self.resolve(call, outcome)), after: None }
+            }
+            Command::Cancel { request, turn, cause, initiator, deadline } => {
+                let (answer, after) = self.cancel(request, turn, cause, initiator, deadline);
                 Answered { answer: Answer::Cancel(answer), after }
             }
             Command::PushToTalk { down: true, .. } => {
@@ -374,7 +459,10 @@ impl Machine {
     pub(super) fn scene(&self) -> Scene {
         match self.turns.live.as_ref().filter(|t| t.is_running()) {
             // What has not sounded yet can always be superseded, whatever its flag.
-            Some(turn) => Scene::Agent { interruptible: self.policy.floor.interruptible || !turn.reply.sounded() },
+            Some(turn) => {
+                let may = self.policy.floor.interruptible && turn.is_interruptible();
+                Scene::Agent { interruptible: may || !turn.reply.sounded() }
+            }
             None => Scene::Idle,
         }
     }
@@ -389,7 +477,9 @@ impl Machine {
         // What this very step held or resumed is void, and a far end must not even hear of it.
         self.out.retain(|e| !matches!(e, Effect::Hold { .. } | Effect::Resume { .. }));
         let generation = self.gate.generation();
-        self.out.push(Effect::RaiseFence { generation });
+        if !self.breaks(Law::Fence) {
+            self.out.push(Effect::RaiseFence { generation });
+        }
         self.pause.renew(generation);
         self.floor.agent_gone();
         self.noted = 0;

@@ -22,19 +22,27 @@ pub mod effect;
 pub mod input;
 pub mod policy;
 
+mod acting;
 mod answering;
 mod budget;
+mod calls;
+#[cfg(feature = "lab")]
+mod fingerprint;
 mod floor;
 mod gate;
 mod hearing;
 mod history;
+mod inbox;
 mod life;
 mod machine;
 mod memory;
 mod pause;
+mod reconciling;
 mod reply;
 mod restore;
+mod sabotage;
 mod snapshot;
+mod steering;
 mod stopping;
 mod tail;
 mod timer;
@@ -42,9 +50,12 @@ mod tree;
 mod turns;
 mod utterance;
 
+pub use calls::{CallPhase, CallView};
 pub use effect::*;
 pub use input::*;
 pub use machine::{Counters, Drain, Machine};
 pub use policy::{BudgetPolicy, FloorPolicy, OnDisconnect, Policy};
-pub use snapshot::{EndedView, FloorView, LifeView, Snapshot, TurnView};
+#[doc(hidden)]
+pub use sabotage::Sabotage;
+pub use snapshot::{EndedView, FloorView, LifeView, Snapshot, TurnView, ZombieView};
 pub use timer::Timer;

@@ -104,6 +104,26 @@ pub struct BudgetPolicy {
     /// Longest silence of a stream that has begun. Default 10 s.
     #[serde(with = "millis")]
     pub idle: Duration,
+    /// Longest a lookup for the model may take; what was not found in time is not waited for. Default 2 s.
+    #[serde(with = "millis")]
+    pub retrieve: Duration,
+    /// Longest one answer of the model may take, from the question to its last piece. Default 120 s.
+    #[serde(with = "millis")]
+    pub generate: Duration,
+    /// Longest a tool call may take, unless its tool declares its own cap. Default 30 s.
+    #[serde(with = "millis")]
+    pub tool: Duration,
+    /// Questions to the model in one turn, at most. Default 16.
+    pub requests: u32,
+    /// Tool calls in one turn, at most. Default 32.
+    pub calls: u32,
+    /// Inputs that wait for the model in one turn, at most. Default 16.
+    pub inbox: u32,
+    /// Pause before the outside is asked again about a call of which it could not tell; doubled each time. Default 1 s.
+    #[serde(with = "millis")]
+    pub reconcile_after: Duration,
+    /// How often the outside is asked about one call before a person has to look. Default 5.
+    pub reconcile_attempts: u32,
     /// How long a stopping task is waited for before it is aborted. Default 100 ms.
     #[serde(with = "millis")]
     pub grace: Duration,
@@ -119,6 +139,14 @@ impl Default for BudgetPolicy {
             closing_reserve: Duration::from_millis(200),
             first_token: Duration::from_secs(10),
             idle: Duration::from_secs(10),
+            retrieve: Duration::from_secs(2),
+            generate: Duration::from_secs(120),
+            tool: Duration::from_secs(30),
+            requests: 16,
+            calls: 32,
+            inbox: 16,
+            reconcile_after: Duration::from_secs(1),
+            reconcile_attempts: 5,
             grace: Duration::from_millis(100),
             playout_stall: Duration::from_secs(3),
         }

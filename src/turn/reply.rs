@@ -7,6 +7,8 @@
 //! The boundary follows the played samples through the chunks, whose synthesizer said which characters each speaks. Inside a chunk
 //! it goes by proportion, and always back to the end of a word: who heard half a word has not heard it.
 //! 0 ≤ heard ≤ queued at every moment, and reports of another generation never get here.
+//!
+//! An answer may take several requests to the model. Their texts follow each other here, and so do their synthesizers, one at a time.
 
 use std::collections::VecDeque;
 
@@ -17,8 +19,9 @@ use crate::time::SamplePos;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reply {
     said: String,
-    /// Bytes of `said` that were given to the synthesizer.
+    /// Bytes and characters of `said` that were given to a synthesizer.
     fed: usize,
+    fed_chars: usize,
     /// Characters of `said`.
     chars: usize,
     /// Characters the queued chunks speak.
@@ -29,6 +32,10 @@ pub(super) struct Reply {
     done: (usize, Known),
     queued: u64,
     position: u64,
+    /// Where the text of each request begins, bytes of `said`.
+    requests: Vec<(u32, usize)>,
+    /// What the present synthesizer was given and made begins here: bytes of `said`, samples.
+    speaking_from: (usize, u64),
 }
 
 /// A [`Timing`] with a default: that nothing was played yet is known exactly.
@@ -60,10 +67,29 @@ pub(super) struct Heard {
 }
 
 impl Reply {
+    /// The model is asked for the `request`-th time: what it says from here on answers that.
+    pub(super) fn next_request(&mut self, request: u32) {
+        self.requests.push((request, self.said.len()));
+    }
+
+    /// The space that must stand before `delta` if it is the first of its request and would run into the words before it.
+    pub(super) fn joint(&self, delta: &str) -> &'static str {
+        let first = self.requests.last().is_some_and(|(_, start)| *start == self.said.len());
+        let apart = |c: Option<char>| c.is_none_or(char::is_whitespace);
+        if first && !apart(self.said.chars().last()) && !apart(delta.chars().next()) { " " } else { "" }
+    }
+
     /// The model said more.
     pub(super) fn say(&mut self, delta: &str) {
         self.said.push_str(delta);
         self.chars += delta.chars().count();
+    }
+
+    /// `text`, which begins this answer, by request.
+    pub(super) fn by_request<'a>(&self, text: &'a str) -> Vec<(u32, &'a str)> {
+        let ends = self.requests.iter().skip(1).map(|(_, start)| *start).chain([usize::MAX]);
+        let cut = |at: usize| at.min(text.len());
+        self.requests.iter().zip(ends).map(|((request, start), end)| (*request, &text[cut(*start)..cut(end)])).collect()
     }
 
     /// Everything the model said.
@@ -71,13 +97,27 @@ impl Reply {
         &self.said
     }
 
-    /// What the synthesizer has not been given yet, once there is something to speak; it counts as given from here on.
+    /// Whether words wait for a synthesizer.
+    pub(super) fn has_unfed_words(&self) -> bool {
+        !self.said[self.fed..].trim().is_empty()
+    }
+
+    /// A synthesizer begins with what was not given to another.
+    pub(super) fn speak_on(&mut self) {
+        // What the one before it did not account for was spoken by it all the same.
+        self.spoken = self.fed_chars;
+        self.speaking_from = (self.fed, self.queued);
+    }
+
+    /// What the present synthesizer has not been given yet, once there is something to speak; it counts as given from here on.
     pub(super) fn feed(&mut self) -> Option<String> {
-        if self.fed == 0 && self.said.trim().is_empty() || self.fed == self.said.len() {
+        let untold = self.fed == self.speaking_from.0;
+        if self.fed == self.said.len() || untold && !self.has_unfed_words() {
             return None;
         }
         let more = self.said[self.fed..].to_owned();
         self.fed = self.said.len();
+        self.fed_chars = self.chars;
         Some(more)
     }
 
@@ -123,12 +163,13 @@ impl Reply {
 
     /// Whether the synthesizer still has characters to speak.
     pub(super) fn owes_audio(&self) -> bool {
-        self.spoken < self.chars
+        self.spoken < self.fed_chars
     }
 
-    /// Whether there were words to speak and not one sample came of them.
+    /// Whether the present synthesizer had words to speak and not one sample came of them.
     pub(super) fn is_mute(&self) -> bool {
-        self.queued == 0 && self.said.chars().any(char::is_alphanumeric)
+        let (from, samples) = self.speaking_from;
+        self.queued == samples && self.said[from..self.fed].chars().any(char::is_alphanumeric)
     }
 
     /// Whether any of it was heard.
@@ -175,7 +216,9 @@ mod tests {
 
     fn reply(text: &str, chunks: &[(u64, usize, Timing)]) -> Reply {
         let mut reply = Reply::default();
+        reply.next_request(1);
         reply.say(text);
+        reply.feed();
         for (samples, chars, timing) in chunks {
             reply.queue(*samples, *chars, *timing);
         }
@@ -213,6 +256,30 @@ mod tests {
         let mut r = reply("alpha beta gamma", &[(480, 6, Timing::Exact), (480, 5, Timing::Exact), (480, 5, Timing::Exact)]);
         r.played(SamplePos(960));
         assert_eq!(r.heard(), Heard { heard: "alpha beta ".into(), unheard: "gamma".into(), timing: Timing::Exact });
+    }
+
+    #[test]
+    fn a_second_request_is_heard_after_the_first_and_told_apart() {
+        let mut r = reply("One moment.", &[(800, 9, Timing::Exact)]);
+        r.next_request(2);
+        assert_eq!(r.joint("Booked"), " ");
+        assert_eq!(r.joint(" Booked"), "");
+        r.say(" Booked");
+        assert_eq!(r.joint(" for two"), "", "only before the first words");
+        r.say(" for two");
+        assert!(r.has_unfed_words());
+        r.speak_on();
+        assert_eq!(r.feed().as_deref(), Some(" Booked for two"));
+        assert!(!r.has_unfed_words() && r.is_mute(), "the second has made no sound yet");
+        r.queue(1_500, 15, Timing::Exact);
+        assert!(!r.is_mute());
+        r.played(SamplePos(800 + 700));
+        let h = r.heard();
+        assert_eq!((h.heard.as_str(), h.unheard.as_str()), ("One moment. Booked", " for two"));
+        assert_eq!(r.by_request(&h.heard), [(1, "One moment."), (2, " Booked")]);
+        assert_eq!(r.by_request("One"), [(1, "One"), (2, "")]);
+        r.played(SamplePos(800));
+        assert_eq!(r.by_request(r.said())[1].1, " Booked for two");
     }
 
     #[test]

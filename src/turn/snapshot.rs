@@ -2,9 +2,10 @@
 
 use serde::Serialize;
 
-use crate::event::{CancelCause, Pii, Terminal};
-use crate::id::{Generation, Seq, TurnId, UtteranceId};
+use crate::event::{CancelCause, Pii, Stage, Terminal};
+use crate::id::{Generation, Seq, TaskId, TurnId, UtteranceId};
 use crate::time::Stamp;
+use crate::turn::calls::CallView;
 use crate::turn::life::Life;
 use crate::turn::machine::{Counters, Machine};
 
@@ -25,6 +26,10 @@ pub struct Snapshot {
     pub stopping: Vec<TurnView>,
     /// The turns that ended last, the oldest first; at most 16.
     pub ended: Vec<EndedView>,
+    /// Calls that are open, and ended ones of which nobody knows whether they happened.
+    pub calls: Vec<CallView>,
+    /// Tasks that were aborted or left to themselves and are not over yet, as far as is known.
+    pub zombies: Vec<ZombieView>,
     /// No new turns are taken.
     pub draining: bool,
     /// The session is over.
@@ -99,6 +104,19 @@ pub struct TurnView {
     pub held: bool,
 }
 
+/// A task that outlives its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct ZombieView {
+    /// Which.
+    pub task: TaskId,
+    /// Which kind.
+    pub stage: Stage,
+    /// When its turn went on without it.
+    pub since: Stamp,
+    /// Whether it was not aborted because it had leave to commit.
+    pub left: bool,
+}
+
 /// A turn with its terminal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct EndedView {
@@ -154,6 +172,10 @@ impl Machine {
                     heard: r.heard.clone(),
                     unheard: r.unheard.clone(),
                 })
+                .collect(),
+            calls: self.calls.all().filter(|c| c.is_open() || c.is_unknown()).map(CallView::from).collect(),
+            zombies: (self.zombies.iter())
+                .map(|(&task, &(stage, since))| ZombieView { task, stage, since, left: self.left.contains_key(&task) })
                 .collect(),
             draining: self.draining,
             over: self.is_over(),

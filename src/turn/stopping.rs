@@ -6,17 +6,34 @@
 use std::time::Duration;
 
 use crate::event::{CancelCause, Event, FailReason, Initiator, Stage, TaskOutcome, Terminal};
-use crate::id::{RequestId, Seq, TurnId};
+use crate::id::{RequestId, Seq, TaskId, TurnId};
 use crate::time::Stamp;
+use crate::turn::acting::Keep;
+use crate::turn::inbox::Queued;
 use crate::turn::life::Life;
 use crate::turn::machine::{Ending, LinkState, Machine, own_request};
-use crate::turn::memory::Recent;
+use crate::turn::memory::{Ending as Ended, Recent};
 use crate::turn::pause::Reason;
+use crate::turn::sabotage::Sabotage as Law;
 use crate::turn::turns::Turn;
 use crate::turn::{CancelAnswer, Effect, OnDisconnect, StopReason};
 
 /// How long a closed session waits for its store to take the last records.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
+
+/// A stop of the live turn because somebody asked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cancel<'a> {
+    pub(super) cause: CancelCause,
+    pub(super) initiator: Initiator,
+    pub(super) request: RequestId,
+    /// A voice did, beginning then.
+    pub(super) onset: Option<Stamp>,
+    /// Calls that go on. Whoever keeps any accepts a turn for them in the same step.
+    pub(super) keep: Keep<'a>,
+    /// When stopping must be over, if sooner than the grace.
+    pub(super) by: Option<Stamp>,
+}
 
 impl Machine {
     /// The answer, and the record it must wait for.
@@ -26,34 +43,43 @@ impl Machine {
         turn: TurnId,
         cause: CancelCause,
         initiator: Initiator,
+        by: Option<Stamp>,
     ) -> (CancelAnswer, Option<Seq>) {
         if self.turns.live.as_ref().is_some_and(|t| t.id == turn) {
-            return (CancelAnswer::Accepted, self.cancel_live(cause, initiator, request, None));
+            let cancel = Cancel { cause, initiator, request, onset: None, keep: Keep::Nothing, by };
+            return (CancelAnswer::Accepted, self.cancel_live(cancel));
         }
         if let Some(stopping) = self.turns.closing.iter().find(|t| t.id == turn) {
             // Stopping has begun, whoever asked first.
-            return (CancelAnswer::Accepted, stopping.stopped_by);
+            let first = stopping.stopped_by;
+            if self.breaks(Law::Idempotence) {
+                return (
+                    CancelAnswer::Accepted,
+                    Some(self.write(Some(turn), Event::CancelRequested { cause, initiator, request })),
+                );
+            }
+            return (CancelAnswer::Accepted, first);
         }
         match self.turns.endings.get(turn) {
+            Some(Ended { terminal: Terminal::ReconcileRequired { calls }, seq }) => {
+                (CancelAnswer::ReconcileRequired(calls.clone()), Some(*seq))
+            }
             Some(ending) => (CancelAnswer::AlreadyTerminal(ending.terminal.clone()), Some(ending.seq)),
             None => (CancelAnswer::NoSuchTurn, None),
         }
     }
 
-    /// Stops the live turn because somebody asked. `onset`: a voice did, beginning then. Returns the record of the request.
-    pub(super) fn cancel_live(
-        &mut self,
-        cause: CancelCause,
-        initiator: Initiator,
-        request: RequestId,
-        onset: Option<Stamp>,
-    ) -> Option<Seq> {
+    /// Stops the live turn because somebody asked. Returns the record of the request.
+    pub(super) fn cancel_live(&mut self, cancel: Cancel<'_>) -> Option<Seq> {
+        let Cancel { cause, initiator, request, onset, keep, by } = cancel;
         let mut turn = self.turns.live.take()?;
         let was_waiting = turn.life == Life::Accepted;
         if turn.life.request_cancel(cause, self.now + self.policy.budget.grace).is_err() {
             self.counted.terminal_conflicts += 1;
             debug_assert!(false, "a live turn can be cancelled");
         }
+        turn.stop_by = by;
+        self.keep_calls(&mut turn, keep);
         let from = self.fence_off(&mut turn, StopReason::Cancelled(cause), onset);
         self.write(Some(turn.id), Event::GenerationRaised { from });
         let seq = self.write(Some(turn.id), Event::CancelRequested { cause, initiator, request });
@@ -76,6 +102,9 @@ impl Machine {
         if turn.generation.is_set() {
             let from = self.fence_off(&mut turn, StopReason::Failed(reason), None);
             self.write(Some(turn.id), Event::GenerationRaised { from });
+        } else {
+            // Nothing of it can sound yet; what was kept for it stops with it.
+            self.stop_branches(&mut turn, StopReason::Failed(reason));
         }
         self.stopping(turn);
     }
@@ -95,9 +124,12 @@ impl Machine {
             self.write(Some(turn.id), Event::Cleared { stale: turn.generation });
         }
         // What was heard so far is what the next request shows; late reports correct it until the terminal.
-        self.history.assistant(turn.id, &turn.reply.heard().heard, true);
+        self.history.words(turn.id, turn.reply.by_request(&turn.reply.heard().heard), true);
         self.turns.closing.push(turn);
-        self.end_stopped_turns();
+        // What is kept of it belongs to the next turn before this one ends.
+        if self.kept.is_empty() {
+            self.end_stopped_turns();
+        }
     }
 
     /// A turn that was stopping and of which nothing runs any more ends.
@@ -115,18 +147,22 @@ impl Machine {
 
     /// The one place where a turn ends.
     pub(super) fn end(&mut self, mut turn: Turn) {
-        let Ok(terminal) = turn.life.end() else {
+        self.end_unstarted_calls(turn.id);
+        for Queued { input, text } in turn.inbox.take() {
+            self.write(Some(turn.id), Event::InputReturned { input, text });
+        }
+        let open = self.calls.of_turn(turn.id).filter(|c| c.needs_reconciling()).map(|c| c.id).collect();
+        let Ok(terminal) = turn.life.end(open) else {
             self.counted.terminal_conflicts += 1;
             debug_assert!(false, "a turn ends once");
             return;
         };
         let complete = terminal == Terminal::Completed;
-        let text = if complete { turn.reply.all_heard() } else { turn.reply.heard() };
-        self.history.assistant(turn.id, &text.heard, !complete);
-        for stage in [Stage::Generate, Stage::Synthesize, Stage::Play] {
-            if let Some(branch) = turn.tree.of(stage) {
-                self.retire(branch.task, turn.generation);
-            }
+        let whole = turn.stopped_by.is_none() && !matches!(terminal, Terminal::Failed { .. }) && turn.is_played_out();
+        let text = if whole { turn.reply.all_heard() } else { turn.reply.heard() };
+        self.history.words(turn.id, turn.reply.by_request(&text.heard), !whole);
+        for branch in turn.tree.all() {
+            self.retire(branch.task, turn.generation);
         }
         let recent = Recent {
             turn: turn.id,
@@ -138,6 +174,10 @@ impl Machine {
         };
         let event =
             Event::TurnEnded { terminal, heard: recent.heard.clone(), unheard: recent.unheard.clone(), timing: text.timing };
+        if self.breaks(Law::TerminalGuard) && !complete {
+            let (heard, unheard) = (recent.heard.clone(), recent.unheard.clone());
+            self.write(Some(turn.id), Event::TurnEnded { terminal: Terminal::Completed, heard, unheard, timing: text.timing });
+        }
         let seq = self.write(Some(turn.id), event);
         self.turns.endings.put(recent, seq);
     }
@@ -147,15 +187,23 @@ impl Machine {
         let now = self.now;
         let mut aborted: Vec<_> = self.ears.abort_due(now).into_iter().map(|b| (None, b)).collect();
         self.ears.prune();
-        for turn in &mut self.turns.closing {
+        aborted.extend(self.errands.abort_due(now).into_iter().map(|b| (None, b)));
+        for turn in self.turns.live.iter_mut().chain(&mut self.turns.closing) {
             aborted.extend(turn.tree.abort_due(now).into_iter().map(|b| (Some(turn.id), b)));
         }
         for (turn, branch) in aborted {
             let (task, stage) = (branch.task, branch.stage);
-            // A sink that never said that it is silent is not the driver's task: there is nobody to abort.
-            if stage != Stage::Play {
-                self.out.push(Effect::AbortTask { task });
-                self.zombies.insert(task, ());
+            if stage == Stage::Reconcile {
+                self.abort(task, stage);
+                self.errand_over(task, TaskOutcome::Aborted);
+                continue;
+            }
+            let outcome = if stage == Stage::Tool { self.give_up_tool(branch) } else { TaskOutcome::Aborted };
+            match (stage, outcome) {
+                // A sink that never said that it is silent is not the driver's task: there is nobody to abort.
+                (Stage::Play, _) => {}
+                (_, TaskOutcome::Left) => drop(self.zombies.insert(task, (stage, now))),
+                (_, _) => self.abort(task, stage),
             }
             if turn.is_none() {
                 self.retire(task, self.gate.generation());
@@ -163,8 +211,13 @@ impl Machine {
                     u.final_word = true;
                 }
             }
-            self.write(turn, Event::TaskEnded { task, stage, outcome: TaskOutcome::Aborted });
+            self.write(turn, Event::TaskEnded { task, stage, outcome });
         }
+    }
+
+    fn abort(&mut self, task: TaskId, stage: Stage) {
+        self.out.push(Effect::AbortTask { task });
+        self.zombies.insert(task, (stage, self.now));
     }
 
     pub(super) fn out_of_time(&mut self) {
@@ -231,7 +284,8 @@ impl Machine {
     fn cancel_for_link(&mut self) {
         if let Some((id, generation)) = self.turns.live.as_ref().map(|t| (t.id, self.gate.generation())) {
             let request = own_request(Initiator::Engine, CancelCause::Transport, id, generation);
-            self.cancel_live(CancelCause::Transport, Initiator::Engine, request, None);
+            let (cause, initiator) = (CancelCause::Transport, Initiator::Engine);
+            self.cancel_live(Cancel { cause, initiator, request, onset: None, keep: Keep::Nothing, by: None });
         }
     }
 
@@ -243,11 +297,14 @@ impl Machine {
         }
         self.draining = true;
         self.ending = Ending::Stopping;
-        self.cancel_live(cause, Initiator::Application, request, None);
+        let initiator = Initiator::Application;
+        self.cancel_live(Cancel { cause, initiator, request, onset: None, keep: Keep::Nothing, by: None });
         self.drop_utterances(StopReason::Cancelled(cause));
-        let grace_until = self.now + self.policy.budget.grace;
-        for ear in self.ears.stop_all(self.now, self.policy.budget.grace) {
-            self.out.push(Effect::StopTask { task: ear.task, why: StopReason::Cancelled(cause), grace_until });
+        let grace = self.policy.budget.grace;
+        let (ears, errands) = (self.ears.stop_all(self.now, |_| grace), self.errands.stop_all(self.now, |_| grace));
+        for branch in ears.into_iter().chain(errands) {
+            let (task, why) = (branch.task, StopReason::Cancelled(cause));
+            self.out.push(Effect::StopTask { task, why, grace_until: self.now + grace });
         }
     }
 
@@ -256,8 +313,12 @@ impl Machine {
         match self.ending {
             Ending::Open | Ending::Finished => {}
             Ending::Stopping => {
-                let stopped = self.turns.live.is_none() && self.turns.closing.is_empty() && self.ears.all_stopped();
-                if stopped {
+                let turns = self.turns.live.is_none() && self.turns.closing.is_empty();
+                if turns && self.ears.all_stopped() && self.errands.all_stopped() {
+                    // Those that were left to themselves have had their grace; what became of their calls stays open in the log.
+                    for task in std::mem::take(&mut self.left).into_keys() {
+                        self.out.push(Effect::AbortTask { task });
+                    }
                     self.write(None, Event::SessionEnded);
                     self.ending = Ending::Written { at: self.now };
                     self.finish_if_stored();

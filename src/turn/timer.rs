@@ -11,6 +11,12 @@ pub enum Timer {
     Grace,
     /// A turn reached the end of its budget.
     Deadline,
+    /// A lookup for the model has had its time.
+    Retrieve,
+    /// The model has answered for as long as it may.
+    Generate,
+    /// A tool call exceeds its cap.
+    Tool,
     /// Sound that held the answer has been gone long enough to have been a false alarm.
     Resume,
     /// The user has been silent long enough to have finished (or has spoken longer than anybody may).
@@ -27,15 +33,20 @@ pub enum Timer {
     PlayoutStall,
     /// The link has been away for as long as the policy waits.
     Disconnect,
+    /// The outside is to be asked about a call of which nobody knows, or has not answered in time.
+    Reconcile,
     /// The closing session has waited for its store long enough.
     Closing,
 }
 
 impl Timer {
     /// All of them, in the order of urgency.
-    pub const ALL: [Timer; 11] = [
+    pub const ALL: [Timer; 15] = [
         Timer::Grace,
         Timer::Deadline,
+        Timer::Retrieve,
+        Timer::Generate,
+        Timer::Tool,
         Timer::Resume,
         Timer::Endpoint,
         Timer::FinalTranscript,
@@ -44,6 +55,7 @@ impl Timer {
         Timer::SynthesizeIdle,
         Timer::PlayoutStall,
         Timer::Disconnect,
+        Timer::Reconcile,
         Timer::Closing,
     ];
 }

@@ -47,6 +47,19 @@ impl Branch {
         }
     }
 
+    /// Whether it is over.
+    pub(super) fn is_stopped(&self) -> bool {
+        matches!(self.state, State::Stopped(_))
+    }
+
+    /// The end of its grace, if it is stopping; `now` otherwise.
+    pub(super) fn stops_at(&self, now: Stamp) -> Stamp {
+        match self.state {
+            State::Leaving { until } | State::Stopping { until } => until,
+            State::Starting | State::Running | State::Stopped(_) => now,
+        }
+    }
+
     /// Whether it has neither ended nor been told to stop.
     fn untold(&self) -> bool {
         self.at_work() || matches!(self.state, State::Leaving { .. })
@@ -92,14 +105,31 @@ impl Tree {
         }
     }
 
-    /// Tells every branch that does not know it yet to be over by `now + grace`, and returns them in the order they were started.
-    pub(super) fn stop_all(&mut self, now: Stamp, grace: Duration) -> Vec<Branch> {
+    /// Tells every branch that does not know it yet to be over by the end of its own grace, and returns them in the order they were
+    /// started.
+    pub(super) fn stop_all(&mut self, now: Stamp, grace: impl Fn(&Branch) -> Duration) -> Vec<Branch> {
         let mut told = Vec::new();
         for branch in self.branches.iter_mut().filter(|b| b.untold()) {
-            branch.state = State::Stopping { until: now + grace };
+            branch.state = State::Stopping { until: now + grace(branch) };
             told.push(*branch);
         }
         told
+    }
+
+    /// Takes a branch out, as it is.
+    pub(super) fn take(&mut self, task: TaskId) -> Option<Branch> {
+        let place = self.branches.iter().position(|b| b.task == task)?;
+        Some(self.branches.remove(place))
+    }
+
+    /// Takes a branch of another tree in, as it is.
+    pub(super) fn adopt(&mut self, branch: Branch) {
+        self.branches.push(branch);
+    }
+
+    /// All branches, in the order they were started or adopted.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Branch> {
+        self.branches.iter()
     }
 
     /// It is over. `None` when it is unknown or was over already.
@@ -165,9 +195,9 @@ mod tests {
         let mut tree = two();
         tree.seen(TaskId(1));
         assert_eq!(tree.get(TaskId(1)).map(|b| b.state), Some(State::Running));
-        let told: Vec<_> = tree.stop_all(Stamp::ZERO, GRACE).iter().map(|b| b.task).collect();
+        let told: Vec<_> = tree.stop_all(Stamp::ZERO, |_| GRACE).iter().map(|b| b.task).collect();
         assert_eq!(told, [TaskId(1), TaskId(2)]);
-        assert!(tree.stop_all(Stamp::ZERO, GRACE).is_empty());
+        assert!(tree.stop_all(Stamp::ZERO, |_| GRACE).is_empty());
         assert!(tree.stop(TaskId(1), Stamp::ZERO, GRACE).is_none());
         assert!(!tree.all_stopped());
         assert!(tree.ended(TaskId(1), TaskOutcome::Stopped).is_some());
@@ -183,7 +213,7 @@ mod tests {
         tree.expect_end(TaskId(1), Stamp::ZERO, Duration::from_secs(4));
         assert_eq!((tree.due(), tree.all_stopped()), (Some(Stamp::from_millis(4_000)), false));
         assert!(!tree.get(TaskId(1)).expect("it is there").at_work());
-        assert_eq!(tree.stop_all(Stamp::ZERO, GRACE).len(), 2);
+        assert_eq!(tree.stop_all(Stamp::ZERO, |_| GRACE).len(), 2);
         assert_eq!(tree.due(), Some(Stamp::from_millis(100)));
     }
 

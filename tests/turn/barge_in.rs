@@ -295,6 +295,20 @@ fn b8_what_has_not_sounded_is_superseded_whatever_its_flag() {
 }
 
 #[test]
+fn b9_the_user_is_not_stuck_in_speaking_when_nobody_may_interrupt() {
+    let mut w = World::with(|p| p.floor.interruptible = false);
+    w.answer_sounding("this must be heard", 5_000, 500);
+    for round in 1..=3 {
+        w.voice(300);
+        assert!(matches!(w.m.snapshot().floor, FloorView::Overlap { held: false, .. }), "heard: {:?}", w.m.snapshot().floor);
+        w.wait(650);
+        assert_eq!((w.how_many("speech_started"), w.how_many("speech_ended")), (round, round), "every frame is seen");
+        w.final_words("well");
+        assert_eq!(w.m.snapshot().floor, FloorView::Agent);
+    }
+}
+
+#[test]
 fn b2_a_sink_that_never_acknowledges_parks_nothing() {
     // At every point between the request and the first sample.
     type Moment = fn(&mut World);
@@ -571,4 +585,38 @@ impl World {
             self.block();
         }
     }
+}
+
+#[test]
+fn a_last_word_in_the_middle_of_speech_waits_for_its_end() {
+    let mut w = World::new();
+    w.voice(300);
+    w.final_words("what is");
+    assert!(!w.has("turn_started"), "the user still speaks");
+    w.wait(650);
+    assert_eq!(w.how_many("turn_started"), 1);
+}
+
+#[test]
+fn a_pause_for_breath_ends_no_speech_while_the_microphone_goes_on() {
+    let mut w = World::new();
+    w.voice(300);
+    for _ in 0..40 {
+        w.wait(10);
+        let at = w.now;
+        w.step(Input::Voice(Voice { at, since: at, speech: 0.0, level_dbfs: -60.0, noise_dbfs: -60.0, ..Voice::default() }));
+    }
+    assert!(!w.has("speech_ended"), "400 ms of silence, and 600 end it");
+    w.voice(100);
+    w.wait(650);
+    assert_eq!((w.how_many("speech_started"), w.how_many("speech_ended")), (1, 1));
+}
+
+#[test]
+fn a_link_lost_while_the_next_turn_listens_holds_nothing() {
+    let mut w = World::with(|p| p.on_disconnect = OnDisconnect::Hold(std::time::Duration::from_secs(5)));
+    w.answer_sounding("a long story", 5_000, 500);
+    w.voice(300);
+    w.step(Input::Link(LinkFact::Lost));
+    assert!(!w.told().iter().any(|e| e.starts_with("hold")), "{:?}", w.told());
 }

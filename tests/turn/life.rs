@@ -44,6 +44,7 @@ fn a_spoken_question_is_answered_to_its_end() {
             "transcript",
             "turn_accepted",
             "turn_started",
+            "model_requested",
             "task_started", // generate
             "task_ended",   // listen
             "reply_text",
@@ -325,7 +326,11 @@ fn a_stage_is_told_when_it_must_be_done() {
     let mut w = World::new();
     w.say("?");
     let deadline = w.last.iter().find_map(|e| if let Effect::StartTask { deadline, .. } = e { Some(*deadline) } else { None });
-    assert_eq!(deadline, Some(w.now + Duration::from_millis(300_000 - 200)));
+    assert_eq!(deadline, Some(w.now + Policy::default().budget.generate), "its own cap");
+    let mut w = World::with(|p| p.budget.turn = Duration::from_secs(60));
+    w.say("?");
+    let deadline = w.last.iter().find_map(|e| if let Effect::StartTask { deadline, .. } = e { Some(*deadline) } else { None });
+    assert_eq!(deadline, Some(w.now + Duration::from_millis(60_000 - 200)), "or what the turn has left");
 }
 
 #[test]
@@ -483,5 +488,5 @@ fn own_cancels_are_named_by_what_they_decide() {
 #[cfg(debug_assertions)]
 fn effects_that_are_not_carried_out_are_a_bug_of_the_driver() {
     let mut m = Machine::new(Policy::default());
-    drop(m.step(Stamp::ZERO, Input::Begin { wall_unix_ms: 1 }));
+    drop(m.step(Stamp::ZERO, Input::Begin { session: SESSION, wall_unix_ms: 1 }));
 }

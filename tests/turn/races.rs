@@ -226,6 +226,57 @@ fn b18_a_cancel_before_the_first_token_holds() {
 }
 
 #[test]
+fn b17_a_provider_that_never_says_done_after_a_cancel_is_closed_by_the_grace() {
+    let mut w = World::new();
+    for generation in 1..6 {
+        w.polite = false;
+        let turn = w.answer_begun("never ends ");
+        assert_eq!(w.job(Stage::Generate).generation, Generation(generation * 2 - 1));
+        w.cancel(turn);
+        w.wait(100);
+        assert_eq!(w.end(turn), "CANCELLED(user)");
+        w.polite = true;
+        let next = w.answer_made("hello", 100);
+        w.played(100);
+        assert_eq!(w.end(next), "COMPLETED", "the next reply works");
+    }
+    assert!(w.m.counters().zombies > 0, "what was aborted is counted until it ends");
+}
+
+#[test]
+fn b19_an_orphan_response_is_neither_spoken_nor_in_the_way() {
+    let mut w = World::new();
+    w.polite = false;
+    let turn = w.say("one");
+    let orphan = w.task(Stage::Generate);
+    w.cancel(turn);
+    let next = w.say("two");
+    w.report(orphan, Report::Text { delta: text("the orphan's answer") });
+    assert_eq!(w.count(Stage::Synthesize), 0, "it is not spoken");
+    w.report(orphan, Report::Call { tool: "look".into(), arguments: "{}".into(), key: None });
+    assert!(!w.has("call_requested"), "and asks for nothing");
+    w.model("the right answer");
+    w.model_done();
+    w.audio(300, 16);
+    w.audio_done();
+    w.played(300);
+    assert_eq!((w.end(next), w.heard(next).0), ("COMPLETED".into(), "the right answer".into()));
+}
+
+#[test]
+fn c5_partial_and_whole_words_are_one_message_of_one_turn() {
+    let mut w = World::new();
+    w.voice(300);
+    for words in ["what", "what is", "what is the time"] {
+        w.partial_words(words);
+    }
+    w.wait(650);
+    w.final_words("what is the time");
+    assert_eq!(w.context(), ["u:what is the time"]);
+    assert_eq!((w.how_many("turn_accepted"), w.how_many("turn_started"), w.count(Stage::Generate)), (1, 1, 1));
+}
+
+#[test]
 fn b21_a_cancel_stops_the_turn_it_names_and_no_other() {
     let mut w = World::new();
     w.polite = false;
@@ -367,7 +418,7 @@ fn e10_the_far_ends_word_corrects_the_boundary_until_the_terminal() {
 #[test]
 fn nonsense_is_answered_and_recorded_and_bounded() {
     let mut w = World::new();
-    w.step(Input::Begin { wall_unix_ms: 8 });
+    w.step(Input::Begin { session: SESSION, wall_unix_ms: 8 });
     w.step(Input::Appended { seq: Seq(1_000) });
     w.step(Input::Task { task: TaskId(77), report: Report::Ended(Ended::Finished) });
     w.step(Input::Task { task: TaskId(0), report: Report::Text { delta: text("x") } });

@@ -26,7 +26,7 @@ fn a_running_turn_becomes_failed_restarted_and_the_conversation_goes_on() {
     w.wait(600);
     w.model(" ");
     let mut w = restarted(&w);
-    w.step(Input::Begin { wall_unix_ms: 9 });
+    w.step(Input::Begin { session: SESSION, wall_unix_ms: 9 });
     assert_eq!(w.end(old), "FAILED(restarted)");
     assert_eq!(w.how_many("session_started"), 1, "one header");
     // 600 ms of sound at 20 characters a second at most: 12 characters, back to a word.
@@ -88,7 +88,7 @@ fn a_closed_session_stays_closed() {
     assert!(w.finished);
     let mut w = restarted(&w);
     let records = w.records.len();
-    w.step(Input::Begin { wall_unix_ms: 9 });
+    w.step(Input::Begin { session: SESSION, wall_unix_ms: 9 });
     assert!(matches!(w.ask("hello"), SayAnswer::NotAccepted { .. }));
     assert_eq!((w.records.len(), w.m.is_over()), (records, true));
 }
@@ -97,7 +97,7 @@ fn a_closed_session_stays_closed() {
 fn an_empty_log_is_a_new_session() {
     let m = Machine::restore(Policy::default(), Vec::<Record>::new(), antiphon::time::Stamp::ZERO);
     let mut w = World::around(m);
-    w.step(Input::Begin { wall_unix_ms: 9 });
+    w.step(Input::Begin { session: SESSION, wall_unix_ms: 9 });
     assert_eq!(w.how_many("session_started"), 1);
     assert_eq!((w.fence, w.say("hello")), (Generation(1), TurnId(1)));
 }
@@ -115,4 +115,19 @@ fn records_of_a_newer_version_are_passed_over() {
     let mut w = restarted(&w);
     w.step(Input::Tick);
     assert_eq!(w.m.generation(), Generation(10));
+}
+
+#[test]
+fn h3_who_comes_back_is_told_the_end_before_anything_else() {
+    let mut w = World::new();
+    let turn = w.answer_sounding("a long story", 5_000, 1_000);
+    w.step(Input::Link(LinkFact::Lost));
+    w.wait(100);
+    assert_eq!(w.end(turn), "CANCELLED(transport)");
+    w.step(Input::Link(LinkFact::Up));
+    let snapshot = w.m.snapshot();
+    assert!(snapshot.turn.is_none() && snapshot.stopping.is_empty(), "nothing pretends to run");
+    let ended = &snapshot.ended[0];
+    assert_eq!((ended.turn, ended.terminal.to_string()), (turn, "CANCELLED(transport)".to_owned()));
+    assert_eq!(snapshot.last_seq, w.records.last().expect("some").seq, "and from where the records go on");
 }

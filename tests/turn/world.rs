@@ -4,11 +4,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use antiphon::event::{CancelCause, Event, Initiator, Pii, Record, Stage, TaskOutcome, Timing};
-use antiphon::id::{Generation, RequestId, Seq, TaskId, TurnId};
+use antiphon::event::{CancelCause, Declaration, Event, Initiator, Outcome, Pii, Record, Stage, TaskOutcome, Timing};
+use antiphon::id::{CallId, Generation, RequestId, Seq, SessionId, TaskId, TurnId};
 use antiphon::time::{SamplePos, Stamp};
 use antiphon::turn::*;
 
+/// The session of every world.
+pub(crate) const SESSION: SessionId = SessionId::from_bits(0x5e55);
 /// Samples in a millisecond at the house rate.
 pub(crate) const MS: u64 = 48;
 
@@ -34,6 +36,8 @@ pub(crate) struct World {
     pub(crate) fence: Generation,
     pub(crate) finished: bool,
     requests: u128,
+    /// The last record the machine was told is stored.
+    stored: Seq,
     /// Start of the present sound, for the detector's estimate.
     pub(crate) since: Stamp,
     positions: BTreeMap<Generation, u64>,
@@ -49,12 +53,17 @@ pub(crate) struct Job {
     pub(crate) plays: usize,
     pub(crate) told: bool,
     pub(crate) over: bool,
+    /// It may commit.
+    pub(crate) leave: bool,
 }
 
 impl Job {
     pub(crate) fn stage(&self) -> Stage {
         match self.spec {
             TaskSpec::Listen { .. } => Stage::Listen,
+            TaskSpec::Retrieve { .. } => Stage::Retrieve,
+            TaskSpec::Tool { .. } => Stage::Tool,
+            TaskSpec::Reconcile { .. } | TaskSpec::Compensate { .. } => Stage::Reconcile,
             TaskSpec::Generate { .. } => Stage::Generate,
             TaskSpec::Synthesize { .. } => Stage::Synthesize,
         }
@@ -71,8 +80,18 @@ impl World {
     pub(crate) fn with(change: impl FnOnce(&mut Policy)) -> Self {
         let mut policy = Policy::default();
         change(&mut policy);
-        let mut w = World::around(Machine::new(policy));
-        w.step(Input::Begin { wall_unix_ms: 7 });
+        World::begin(Machine::new(policy))
+    }
+
+    /// A session with these tools.
+    pub(crate) fn tools(tools: impl IntoIterator<Item = Declaration>) -> Self {
+        World::begin(Machine::new(Policy::default()).with_tools(tools))
+    }
+
+    /// A session of this machine that has begun.
+    pub(crate) fn begin(m: Machine) -> Self {
+        let mut w = World::around(m);
+        w.step(Input::Begin { session: SESSION, wall_unix_ms: 7 });
         w.step(Input::Link(LinkFact::Up));
         w
     }
@@ -93,6 +112,7 @@ impl World {
             fence: Generation::UNSET,
             finished: false,
             requests: 0,
+            stored: Seq(0),
             since: Stamp::ZERO,
             positions: BTreeMap::new(),
         }
@@ -100,6 +120,9 @@ impl World {
 
     /// One step, then what the world does about it by itself.
     pub(crate) fn step(&mut self, input: Input) -> &[Effect] {
+        if let Input::Appended { seq } = &input {
+            self.stored = self.stored.max(*seq);
+        }
         let effects: Vec<Effect> = self.m.step(self.now, input).collect();
         self.carry_out(&effects);
         let mut follow = Vec::new();
@@ -163,7 +186,11 @@ impl World {
                 Effect::StartTask { task, generation, deadline, spec } => {
                     assert_eq!(*generation, self.fence, "new work is never stale");
                     assert!(*deadline > self.now, "new work has time");
-                    if let TaskSpec::Generate { turn, .. } | TaskSpec::Synthesize { turn } = spec {
+                    if let TaskSpec::Retrieve { turn, .. }
+                    | TaskSpec::Generate { turn, .. }
+                    | TaskSpec::Tool { turn, .. }
+                    | TaskSpec::Synthesize { turn } = spec
+                    {
                         assert_eq!(self.cancel_of(*turn), None, "no work is started for a cancelled turn");
                     }
                     let job = Job {
@@ -174,6 +201,7 @@ impl World {
                         plays: 0,
                         told: false,
                         over: false,
+                        leave: false,
                     };
                     assert!(self.tasks.insert(*task, job).is_none(), "{task} starts once");
                 }
@@ -190,6 +218,19 @@ impl World {
                     let job = self.tasks.get_mut(task).expect("only what was started plays");
                     assert!(!job.told && job.generation == self.fence, "nothing stale plays");
                     job.plays += 1;
+                }
+                Effect::LetCommit { task, call } => {
+                    let job = self.tasks.get_mut(task).expect("only what was started commits");
+                    assert!(
+                        !job.told && !job.over && !std::mem::replace(&mut job.leave, true),
+                        "leave is given once, to who works"
+                    );
+                    let intent = self.records.iter().find(|r| matches!(&r.event, Event::CommitIntent { call: c, .. } if c == call));
+                    let intent = intent.expect("the intent is recorded before").seq;
+                    assert!(self.stored >= intent, "and kept before leave is given");
+                }
+                Effect::RefuseCommit { task, .. } => {
+                    assert!(self.tasks.contains_key(task), "only what was started asks");
                 }
                 Effect::Finish => {
                     assert!(!std::mem::replace(&mut self.finished, true), "a session ends once");
@@ -245,7 +286,7 @@ impl World {
 
     pub(crate) fn cancel_as(&mut self, request: RequestId, turn: TurnId) {
         let (cause, initiator) = (CancelCause::User, Initiator::Client);
-        self.step(Input::Command(Command::Cancel { request, turn, cause, initiator }));
+        self.step(Input::Command(Command::Cancel { request, turn, cause, initiator, deadline: None }));
     }
 
     pub(crate) fn key(&mut self, down: bool) {
@@ -337,6 +378,82 @@ impl World {
     pub(crate) fn model_done(&mut self) {
         let task = self.task(Stage::Generate);
         self.report(task, Report::Ended(Ended::Finished));
+    }
+
+    /// The model asks for a tool. Returns the call.
+    pub(crate) fn call(&mut self, tool: &str, arguments: &str) -> CallId {
+        self.call_as(tool, arguments, None)
+    }
+
+    pub(crate) fn call_as(&mut self, tool: &str, arguments: &str, key: Option<&str>) -> CallId {
+        let task = self.task(Stage::Generate);
+        self.report(task, Report::Call { tool: tool.into(), arguments: arguments.into(), key: key.map(str::to_owned) });
+        let asked = self.records.iter().rev().find_map(|r| match r.event {
+            Event::CallRequested { call, .. } => Some(call),
+            _ => None,
+        });
+        asked.expect("the call is recorded")
+    }
+
+    /// The task that carries a call out.
+    pub(crate) fn tool_task(&self, call: CallId) -> TaskId {
+        let started = self.records.iter().find_map(|r| match r.event {
+            Event::CallStarted { call: c, task } if c == call => Some(task),
+            _ => None,
+        });
+        started.unwrap_or_else(|| panic!("{call} was not started"))
+    }
+
+    pub(crate) fn tool(&mut self, call: CallId, report: Report) -> &[Effect] {
+        let task = self.tool_task(call);
+        self.report(task, report)
+    }
+
+    /// A tool gives its result and ends.
+    pub(crate) fn tool_done(&mut self, call: CallId, text: &str) {
+        self.tool(call, Report::Result { text: text.into() });
+        self.tool(call, Report::Ended(Ended::Finished));
+    }
+
+    /// A tool asks for leave to commit. Returns whether it has it now.
+    pub(crate) fn commit(&mut self, call: CallId) -> bool {
+        self.tool(call, Report::CommitAsked);
+        self.tasks[&self.tool_task(call)].leave
+    }
+
+    /// How a call ended, as the mission writes it; `-` when it has not.
+    pub(crate) fn ending(&self, call: CallId) -> String {
+        let endings: Vec<String> = (self.events())
+            .filter_map(|e| match e {
+                Event::CallEnded { call: c, ending, .. } if *c == call => Some(ending.to_string()),
+                _ => None,
+            })
+            .collect();
+        assert!(endings.len() <= 1, "{call} ended more than once: {endings:?}");
+        endings.into_iter().next().unwrap_or("-".into())
+    }
+
+    /// What was found out about a call, in order.
+    pub(crate) fn outcomes(&self, call: CallId) -> Vec<Outcome> {
+        (self.events())
+            .filter_map(|e| match e {
+                Event::Reconciled { call: c, outcome } if *c == call => Some(*outcome),
+                _ => None,
+            })
+            .collect()
+    }
+
+    pub(crate) fn submit(&mut self, text: &str, mode: SubmitMode) -> SubmitAnswer {
+        let request = self.request();
+        self.submit_as(request, text, mode)
+    }
+
+    pub(crate) fn submit_as(&mut self, request: RequestId, text: &str, mode: SubmitMode) -> SubmitAnswer {
+        self.step(Input::Command(Command::Submit { request, text: text.into(), mode }));
+        match self.answer(request) {
+            Some(Answer::Submit(answer)) => answer,
+            other => panic!("a submit is answered at once: {other:?}"),
+        }
     }
 
     /// The synthesizer makes `ms` of audio that speaks `chars` characters.
@@ -453,12 +570,12 @@ impl World {
     /// What the model was asked last: `u:` the user, `a:` the assistant, `/` cut off there.
     pub(crate) fn context(&self) -> Vec<String> {
         let TaskSpec::Generate { context, .. } = &self.job(Stage::Generate).spec else { panic!("not a model") };
-        let line = |m: &Message| {
-            let who = match m.role {
-                Role::User => "u",
-                Role::Assistant => "a",
-            };
-            format!("{who}:{}{}", m.text.reveal(), if m.interrupted { "/" } else { "" })
+        let line = |m: &Message| match m {
+            Message::User { text } => format!("u:{}", text.reveal()),
+            Message::Assistant { text, interrupted } => format!("a:{}{}", text.reveal(), if *interrupted { "/" } else { "" }),
+            Message::Call { call, tool, arguments } => format!("c{}:{tool}({})", call.0, arguments.reveal()),
+            Message::Result { call, ending: None, .. } => format!("r{}:running", call.0),
+            Message::Result { call, ending: Some(ending), text } => format!("r{}:{ending} {}", call.0, text.reveal()).trim().into(),
         };
         context.iter().map(line).collect()
     }
@@ -481,8 +598,14 @@ impl World {
             Effect::Deliver { record } => format!("deliver {}", name(&record.event)),
             Effect::Answer { .. } => "answer".into(),
             Effect::StartTask { spec: TaskSpec::Listen { .. }, .. } => "start listen".into(),
+            Effect::StartTask { spec: TaskSpec::Retrieve { .. }, .. } => "start retrieve".into(),
             Effect::StartTask { spec: TaskSpec::Generate { .. }, .. } => "start generate".into(),
             Effect::StartTask { spec: TaskSpec::Synthesize { .. }, .. } => "start synthesize".into(),
+            Effect::StartTask { spec: TaskSpec::Tool { tool, .. }, .. } => format!("start tool {tool}"),
+            Effect::StartTask { spec: TaskSpec::Reconcile { .. }, .. } => "start reconcile".into(),
+            Effect::StartTask { spec: TaskSpec::Compensate { .. }, .. } => "start compensate".into(),
+            Effect::LetCommit { .. } => "let commit".into(),
+            Effect::RefuseCommit { .. } => "refuse commit".into(),
             Effect::Feed { .. } => "feed".into(),
             Effect::EndFeed { .. } => "end feed".into(),
             Effect::Play { .. } => "play".into(),
