@@ -12,8 +12,10 @@ use std::f32::consts::TAU;
 use std::net::SocketAddr;
 
 use antiphon::engine::{Engine, Limits};
-use antiphon::event::{Pii, Timing};
-use antiphon::provider::{AudioStream, Chunk, Info, Llm, ProviderError, Sink, Speaker, Stt, TaskCx, Transcript, Tts, Turn, Words};
+use antiphon::event::Timing;
+use antiphon::provider::{
+    AudioStream, Chunk, Info, Llm, Message, Piece, Prompt, ProviderError, Sink, Stt, TaskCx, Transcript, Tts, Words,
+};
 use antiphon::server::{Ending, Server};
 use antiphon::time::SampleRate;
 use antiphon::transport::webrtc;
@@ -46,9 +48,12 @@ impl Llm for Parrot {
         Info::new("parrot")
     }
 
-    async fn reply(&self, conversation: Vec<Turn>, out: Sink<Pii<String>>, cx: TaskCx) -> Result<(), ProviderError> {
-        let last = conversation.iter().rev().find(|turn| turn.speaker == Speaker::User);
-        let heard = last.map_or("nothing", |turn| turn.text.reveal());
+    async fn reply(&self, prompt: Prompt, out: Sink<Piece>, cx: TaskCx) -> Result<(), ProviderError> {
+        let heard = prompt.conversation.iter().rev().find_map(|message| match message {
+            Message::User { text } => Some(text.reveal().as_str()),
+            _ => None,
+        });
+        let heard = heard.unwrap_or("nothing");
         for word in format!("You made {heard}.").split_inclusive(' ') {
             cx.until_stopped(out.send(word.to_owned().into())).await??;
         }

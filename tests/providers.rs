@@ -6,13 +6,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use antiphon::event::{Pii, Timing};
+use antiphon::event::Timing;
 use antiphon::provider::llm::Brain;
 use antiphon::provider::pace::Pace;
 use antiphon::provider::stt::Pocketsphinx;
 use antiphon::provider::tts::Espeak;
 use antiphon::provider::{
-    AudioStream, Chunk, Heard, Llm, ProviderError, Sink, Speaker, Stt, TaskCx, Transcript, Tts, Turn, Words, check,
+    AudioStream, Chunk, Heard, Llm, Message, Piece, Prompt, ProviderError, Sink, Stt, TaskCx, Transcript, Tts, Words, check,
 };
 use antiphon::time::{RuntimeClock, Stamp};
 use tokio::sync::mpsc::Receiver;
@@ -153,14 +153,13 @@ async fn a_pace_mark_changes_how_long_it_takes_and_is_not_spoken() {
 
 #[tokio::test]
 async fn a_story_lasts_longer_than_a_minute() {
-    let turn = Turn { speaker: Speaker::User, text: "tell me a story".into(), interrupted: false };
-    let (out, mut from) = Sink::<Pii<String>>::new(1_024);
+    let (out, mut from) = Sink::<Piece>::new(1_024);
     let stop = CancellationToken::new();
     let brain = Brain::new().token_every(std::time::Duration::ZERO);
-    let (reply, text) = tokio::join!(brain.reply(vec![turn], out, cx(&stop)), async {
+    let (reply, text) = tokio::join!(brain.reply(Prompt::new(vec![Message::user("tell me a story")]), out, cx(&stop)), async {
         let mut text = String::new();
         while let Some(piece) = from.recv().await {
-            text.push_str(piece.reveal());
+            text.push_str(piece.words());
         }
         text
     });

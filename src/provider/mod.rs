@@ -11,8 +11,10 @@ pub mod check;
 pub mod llm;
 pub mod pace;
 mod program;
+pub mod retrieve;
 pub mod script;
 pub mod stt;
+pub mod tool;
 pub mod tts;
 
 use std::future::Future;
@@ -23,8 +25,12 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::event::{Pii, Retry, Timing};
+use crate::event::{CallEnding, CallFailure, NotStarted, Pii, Retry, Timing};
+use crate::id::CallId;
 use crate::time::{Clock, SampleRate, Stamp};
+
+pub use retrieve::{AnyRetriever, Retriever};
+pub use tool::{AnyTool, Tool, ToolCall, ToolCx, ToolInfo};
 
 /// What a task is given besides its work: its end, its stop signal, its clock.
 #[derive(Clone)]
@@ -100,7 +106,13 @@ pub enum ProviderError {
         /// Its reason, without the request's content.
         why: String,
     },
-    /// It broke off.
+    /// A tool that had leave to commit, and does not know whether it happened. Never tried again: it is asked after.
+    #[error("not known whether it happened: {why}")]
+    Unknown {
+        /// What happened, without the call's content.
+        why: String,
+    },
+    /// It broke off. From a tool: nothing was changed.
     #[error("broke off: {why}")]
     Broken {
         /// What happened.
@@ -114,7 +126,7 @@ impl ProviderError {
     /// Whether the same request may be tried again.
     pub fn retry(&self) -> Retry {
         match self {
-            ProviderError::Stopped | ProviderError::Refused { .. } => Retry::Never,
+            ProviderError::Stopped | ProviderError::Refused { .. } | ProviderError::Unknown { .. } => Retry::Never,
             ProviderError::Unavailable { .. } => Retry::AskAgain,
             ProviderError::Broken { retry, .. } => *retry,
         }
@@ -237,45 +249,156 @@ pub trait Stt: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), ProviderError>> + Send;
 }
 
-/// Who said something, for a model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Speaker {
-    /// The application's instructions.
-    System,
-    /// The person.
-    User,
-    /// The model itself.
-    Assistant,
-}
-
 /// One entry of the conversation for a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Turn {
-    /// Who.
-    pub speaker: Speaker,
-    /// What. For the assistant: what was heard of it.
-    pub text: Pii<String>,
-    /// Whether the assistant was interrupted here.
-    pub interrupted: bool,
+pub enum Message {
+    /// The application's instructions.
+    System {
+        /// What.
+        text: Pii<String>,
+    },
+    /// The person said or typed this.
+    User {
+        /// What.
+        text: Pii<String>,
+    },
+    /// The model said this, and it was *heard*.
+    Assistant {
+        /// What.
+        text: Pii<String>,
+        /// Whether it was interrupted here.
+        interrupted: bool,
+    },
+    /// The model asked for a tool. Followed by its one [`Message::Result`].
+    Call {
+        /// Names the call in this session.
+        call: CallId,
+        /// The tool.
+        tool: String,
+        /// What it was asked, as the model wrote it.
+        arguments: Pii<String>,
+    },
+    /// What became of a call.
+    Result {
+        /// Which call.
+        call: CallId,
+        /// How it ended; `None` while it still runs.
+        ending: Option<CallEnding>,
+        /// What it brought; empty unless it is done.
+        text: Pii<String>,
+    },
+}
+
+impl Message {
+    /// The person said or typed `text`.
+    pub fn user(text: impl Into<Pii<String>>) -> Self {
+        Message::User { text: text.into() }
+    }
+
+    /// The model said `text`, and it was heard to its end.
+    pub fn assistant(text: impl Into<Pii<String>>) -> Self {
+        Message::Assistant { text: text.into(), interrupted: false }
+    }
+
+    /// The application instructs the model by `text`.
+    pub fn system(text: impl Into<Pii<String>>) -> Self {
+        Message::System { text: text.into() }
+    }
+
+    /// The text of a result in words for a model: what the tool brought, or what became of it, honestly.
+    pub fn result_in_words(ending: Option<CallEnding>, text: &str) -> String {
+        match ending {
+            Some(CallEnding::Done) => text.to_owned(),
+            None => {
+                "This call is still running; its result is not known yet. Do not call it again and do not invent a result.".into()
+            }
+            Some(CallEnding::Failed { failure: CallFailure::Timeout }) => {
+                "The tool took too long and was stopped. Nothing was changed.".into()
+            }
+            Some(CallEnding::Failed { failure: CallFailure::Tool { .. } }) => "The tool failed. Nothing was changed.".into(),
+            Some(CallEnding::Cancelled) => "The call was stopped before it changed anything.".into(),
+            Some(CallEnding::Unknown) => {
+                "It is not known whether this happened. It is being asked after; do not try again and do not claim either.".into()
+            }
+            Some(CallEnding::NotStarted { why }) => match why {
+                NotStarted::NoBudget => "The call was not made: too little time was left.",
+                NotStarted::UnknownTool => "The call was not made: there is no such tool.",
+                NotStarted::Refused => "The call was not made: the person did not allow it.",
+                NotStarted::Cancelled => "The call was not made: the answer was stopped before.",
+                NotStarted::TooMany => "The call was not made: too many calls in one answer.",
+                NotStarted::EarlierUnknown => {
+                    "The call was not made: it is not known yet whether an earlier one happened. Do not try again."
+                }
+            }
+            .into(),
+        }
+    }
+}
+
+/// What a model is asked.
+#[derive(Clone, Debug, Default)]
+pub struct Prompt {
+    /// The conversation, the user's input or a tool's result last.
+    pub conversation: Vec<Message>,
+    /// The tools it may ask for.
+    pub tools: Arc<[ToolInfo]>,
+}
+
+impl Prompt {
+    /// A conversation without tools.
+    pub fn new(conversation: Vec<Message>) -> Self {
+        Prompt { conversation, tools: Arc::new([]) }
+    }
+}
+
+/// A piece of a model's answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// The next words.
+    Text(Pii<String>),
+    /// It asks for a tool.
+    Call {
+        /// The tool's name.
+        tool: String,
+        /// What it is asked: JSON, complete.
+        arguments: Pii<String>,
+    },
+}
+
+impl Piece {
+    /// The words of it; empty for a call.
+    pub fn words(&self) -> &str {
+        match self {
+            Piece::Text(text) => text.reveal(),
+            Piece::Call { .. } => "",
+        }
+    }
+}
+
+impl From<&str> for Piece {
+    fn from(text: &str) -> Self {
+        Piece::Text(text.into())
+    }
+}
+
+impl From<String> for Piece {
+    fn from(text: String) -> Self {
+        Piece::Text(text.into())
+    }
 }
 
 /// A language model.
 ///
-/// 1. `reply` is called once a turn with the conversation, the user's input last.
-/// 2. It sends the answer in pieces, in order, as they come.
-/// 3. It returns when the answer is complete.
+/// 1. `reply` is called with the conversation: once a turn, and once more after each round of tools or further input.
+/// 2. It sends the answer in pieces, in order, as they come; a call only when its arguments are complete.
+/// 3. It returns when the answer is complete. If it asked for tools, it will be asked again with their results.
 /// 4. Told to stop, it returns [`ProviderError::Stopped`] and, if it can, ends the work elsewhere.
 pub trait Llm: Send + Sync + 'static {
     /// Facts about it.
     fn info(&self) -> Info;
 
     /// Answers the conversation.
-    fn reply(
-        &self,
-        conversation: Vec<Turn>,
-        out: Sink<Pii<String>>,
-        cx: TaskCx,
-    ) -> impl Future<Output = Result<(), ProviderError>> + Send;
+    fn reply(&self, prompt: Prompt, out: Sink<Piece>, cx: TaskCx) -> impl Future<Output = Result<(), ProviderError>> + Send;
 }
 
 /// The text of one answer for a synthesizer, as it comes from the model. Ends when the answer is complete.
@@ -370,7 +493,7 @@ erased!(
 );
 erased!(
     /// Any [`Llm`], as the engine keeps it.
-    DynLlm, AnyLlm, Llm, reply(conversation: Vec<Turn>, out: Sink<Pii<String>>)
+    DynLlm, AnyLlm, Llm, reply(prompt: Prompt, out: Sink<Piece>)
 );
 erased!(
     /// Any [`Tts`], as the engine keeps it.

@@ -1,8 +1,9 @@
-//! `provider::script`: what the three scripted providers share, so that a test can say how a provider misbehaves.
+//! `provider::script`: what the scripted providers share, so that a test can say how a provider misbehaves.
 //!
 //! * Layer 2. The scripted providers wait on the runtime's timers, so under tokio's paused time they are exact and instant.
 //! * The law: the same scripts, seeds and input give the same output at the same runtime time.
-//! * Proved by the tests of `stt::scripted`, `llm::scripted`, `tts::scripted`.
+//! * Proved by the tests of `stt::scripted`, `llm::scripted`, `tts::scripted`, `tool::scripted`,
+//!   `retrieve::scripted`.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,6 +29,8 @@ pub enum End {
     Refuse,
     /// It returns [`ProviderError::Unavailable`].
     Absent,
+    /// It returns [`ProviderError::Unknown`]: only a tool that had leave may.
+    Unknown,
     /// Its task panics.
     Panic,
 }
@@ -143,6 +146,7 @@ impl Leash {
                 what: "the scripted provider".into(),
                 help: "its script says it is absent; nothing to install".into(),
             }),
+            End::Unknown => Err(ProviderError::Unknown { why: "the script says so".into() }),
             End::Panic => panic!("the script says that this provider panics"),
         }
     }

@@ -8,7 +8,7 @@ use crate::event::Pii;
 use crate::provider::llm::{Brain, OpenAiChat, OpenAiConfig};
 use crate::provider::stt::Pocketsphinx;
 use crate::provider::tts::Espeak;
-use crate::provider::{AudioStream, Info, Llm, ProviderError, Sink, Stt, TaskCx, Transcript, Turn};
+use crate::provider::{AudioStream, Info, Llm, Piece, Prompt, ProviderError, Sink, Stt, TaskCx, Transcript};
 
 /// Where the key of the `openai` model comes from. It stands in no configuration, no log and no error.
 pub const KEY: &str = "OPENAI_API_KEY";
@@ -107,10 +107,10 @@ impl Llm for ChosenLlm {
         }
     }
 
-    async fn reply(&self, conversation: Vec<Turn>, out: Sink<Pii<String>>, cx: TaskCx) -> Result<(), ProviderError> {
+    async fn reply(&self, prompt: Prompt, out: Sink<Piece>, cx: TaskCx) -> Result<(), ProviderError> {
         match self {
-            ChosenLlm::Brain(brain) => brain.reply(conversation, out, cx).await,
-            ChosenLlm::OpenAi(remote) => remote.reply(conversation, out, cx).await,
+            ChosenLlm::Brain(brain) => brain.reply(prompt, out, cx).await,
+            ChosenLlm::OpenAi(remote) => remote.reply(prompt, out, cx).await,
         }
     }
 }

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::*;
 use crate::event::{Retry, Timing};
 use crate::provider::llm::{Brain, LlmScript, ScriptedLlm};
+use crate::provider::retrieve::{RetrieverScript, ScriptedRetriever};
 use crate::provider::script::End;
 use crate::provider::stt::{ScriptedStt, SttScript};
 use crate::provider::tts::{ScriptedTts, Sound, TtsScript};
-use crate::provider::{Info, ProviderError, Sink, TaskCx};
+use crate::provider::{AudioStream, Chunk, Info, ProviderError, Sink, TaskCx, Transcript, Words};
 
 fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
@@ -26,6 +27,10 @@ async fn llm_failures(script: LlmScript) -> Vec<Failure> {
     examine_llm(ScriptedLlm::new([script]), &Terms::default()).await.failures
 }
 
+async fn retriever_failures(script: RetrieverScript) -> Vec<Failure> {
+    examine_retriever(ScriptedRetriever::new([script]), &Terms::default()).await.failures
+}
+
 async fn stt_failures(script: SttScript) -> Vec<Failure> {
     examine_stt(ScriptedStt::new([script]), &Terms::default()).await.failures
 }
@@ -39,6 +44,8 @@ async fn ours_keep_the_contract() {
     llm(Brain::new()).await;
     stt(ScriptedStt::new([SttScript::hears("hello there").partial(ms(500), "hello").final_after(ms(150))])).await;
     stt(ScriptedStt::new([SttScript::nothing()])).await;
+    retriever(ScriptedRetriever::finding("at once")).await;
+    retriever(ScriptedRetriever::new([RetrieverScript::nothing().after(ms(200))])).await;
     let report = examine_tts(ScriptedTts::new([good_tts()]), &Terms::default()).await;
     assert_eq!((report.first, report.to_string()), (Some(ms(80)), "scripted-tts keeps the contract".to_owned()));
 }
@@ -155,6 +162,45 @@ async fn each_rule_of_a_model_catches_its_fault() {
     assert!(llm_failures(LlmScript::pieces([" ", "\n"])).await.contains(&Failure::Nothing(Part::Plain)));
     assert!(llm_failures(LlmScript::says("a").then(End::Panic)).await.contains(&Failure::Panicked(Part::Plain)));
     assert!(llm_failures(LlmScript::says("a").then(End::Refuse)).await.iter().any(|f| matches!(f, Failure::Failed(..))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_may_ask_for_what_it_was_offered_and_for_nothing_else() {
+    let calls = |tool: &'static str, arguments: &'static str| {
+        ScriptedLlm::choosing(move |prompt| {
+            let says = LlmScript::says("Well.");
+            if prompt.tools.is_empty() { says } else { says.calls(tool, arguments) }
+        })
+    };
+    llm(calls("clock", r#"{"town":"Köln"}"#)).await;
+    let torn = examine_llm(calls("clock", r#"{"town":"#), &Terms::default()).await.failures;
+    assert_eq!(torn, [Part::Tools, Part::Results].map(|part| Failure::BadArguments(part, "clock".into())));
+    let invents = examine_llm(calls("weather", "{}"), &Terms::default()).await.failures;
+    assert_eq!(invents, [Part::Tools, Part::Results].map(|part| Failure::NotOffered(part, "weather".into())));
+    let unasked = llm_failures(LlmScript::says("Well.").calls("clock", "{}")).await;
+    assert!(unasked.contains(&Failure::NotOffered(Part::Plain, "clock".into())), "{unasked:?}");
+    // Some servers refuse a history with calls in it.
+    let chokes = ScriptedLlm::choosing(|prompt| {
+        let calls = prompt.conversation.iter().any(|m| matches!(m, crate::provider::Message::Call { .. }));
+        if calls { LlmScript::silent(End::Refuse) } else { LlmScript::says("Well.") }
+    });
+    let chokes = examine_llm(chokes, &Terms::default()).await.failures;
+    assert!(matches!(chokes[..], [Failure::Failed(Part::Results, _)]), "{chokes:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_rule_of_a_retriever_catches_its_fault() {
+    let slow = || RetrieverScript::finds("x").after(ms(500));
+    let deaf = retriever_failures(slow().after(Duration::from_secs(2)).deaf()).await;
+    assert_eq!(deaf, [Failure::NotStopped(Part::StoppedAtOnce, Terms::default().grace)]);
+    let late = retriever_failures(slow().after(Duration::from_secs(11))).await;
+    assert!(late.contains(&Failure::FirstLate(Part::Plain, Terms::default().first)), "{late:?}");
+    let hangs = retriever_failures(slow().then(End::Hang)).await;
+    assert!(hangs.contains(&Failure::NeverEnded(Part::Empty, Terms::default().whole)), "{hangs:?}");
+    let fails = retriever_failures(slow().then(End::Break(Retry::Now))).await;
+    assert!(fails.iter().any(|f| matches!(f, Failure::Failed(Part::Unicode, _))), "{fails:?}");
+    let panics = retriever_failures(slow().then(End::Panic)).await;
+    assert!(panics.contains(&Failure::Panicked(Part::TwoAtOnce)), "{panics:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,18 +4,21 @@
 //! order; a stop drops the connection, which is how such a server learns of it; the key and the conversation are in no error and
 //! no log. It keeps no time limits: the engine does. Proved by the tests below, against a server on this machine.
 
+mod asking;
+mod telling;
+
 use std::fmt;
 use std::sync::Once;
 use std::time::Duration;
 
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
 use reqwest::{Client, Response, StatusCode, Url};
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::sse::Sse;
-use crate::event::{Pii, Retry};
-use crate::provider::{Info, Llm, ProviderError, Sink, Speaker, TaskCx, Turn};
+use crate::event::Retry;
+use crate::provider::{Info, Llm, Piece, Prompt, ProviderError, Sink, TaskCx};
+use telling::Telling;
 
 /// The variables that [`OpenAiConfig::from_env`] reads.
 const ENV: [&str; 3] = ["OPENAI_BASE_URL", "OPENAI_API_KEY", "ANTIPHON_LLM_MODEL"];
@@ -120,22 +123,8 @@ impl OpenAiChat {
         Ok(OpenAiChat { config, url, client })
     }
 
-    fn body(&self, conversation: &[Turn]) -> Value {
-        let messages: Vec<Value> = conversation
-            .iter()
-            .filter(|t| !t.text.reveal().trim().is_empty())
-            .map(|t| {
-                let role = match t.speaker {
-                    Speaker::System => "system",
-                    Speaker::User => "user",
-                    Speaker::Assistant => "assistant",
-                };
-                // A dash tells a model what it tells a reader: here the speaker was interrupted.
-                let text = t.text.reveal();
-                let content = if t.interrupted { format!("{} —", text.trim_end()) } else { text.clone() };
-                json!({ "role": role, "content": content })
-            })
-            .collect();
+    fn body(&self, prompt: &Prompt) -> Value {
+        let messages = asking::messages(&prompt.conversation);
         let mut body = json!({ "model": self.config.model, "stream": true, "messages": messages });
         if let Some(most) = self.config.max_tokens {
             body["max_tokens"] = most.into();
@@ -143,15 +132,18 @@ impl OpenAiChat {
         if let Some(temperature) = self.config.temperature {
             body["temperature"] = temperature.into();
         }
+        if !prompt.tools.is_empty() {
+            body["tools"] = prompt.tools.iter().map(asking::tool).collect();
+        }
         body
     }
 
-    async fn ask(&self, conversation: &[Turn]) -> Result<Response, ProviderError> {
+    async fn ask(&self, prompt: &Prompt) -> Result<Response, ProviderError> {
         let mut request = self.client.post(self.url.clone()).header(ACCEPT, "text/event-stream");
         if let Some(key) = &self.config.api_key {
             request = request.bearer_auth(key);
         }
-        let sent = request.header(CONTENT_TYPE, "application/json").body(self.body(conversation).to_string()).send().await;
+        let sent = request.header(CONTENT_TYPE, "application/json").body(self.body(prompt).to_string()).send().await;
         let response = sent.map_err(|e| {
             let address = self.url.origin().ascii_serialization();
             if e.is_builder() {
@@ -171,19 +163,19 @@ impl Llm for OpenAiChat {
         Info::new(format!("openai:{}", self.config.model))
     }
 
-    async fn reply(&self, conversation: Vec<Turn>, out: Sink<Pii<String>>, cx: TaskCx) -> Result<(), ProviderError> {
-        let mut response = cx.until_stopped(self.ask(&conversation)).await??;
-        let (mut sse, mut events, mut complete) = (Sse::default(), Vec::new(), false);
+    async fn reply(&self, prompt: Prompt, out: Sink<Piece>, cx: TaskCx) -> Result<(), ProviderError> {
+        let mut response = cx.until_stopped(self.ask(&prompt)).await??;
+        let (mut sse, mut events, mut telling) = (Sse::default(), Vec::new(), Telling::default());
         loop {
             let read = tokio::select! {
                 biased;
                 read = cx.until_stopped(response.chunk()) => read?,
-                closing = cx.rest(CLOSING), if complete => return closing,
+                closing = cx.rest(CLOSING), if telling.is_complete() => return closing,
             };
             let bytes = match read {
                 Ok(bytes) => bytes,
                 // The answer is whole; how the connection ends does not matter.
-                Err(_) if complete => return Ok(()),
+                Err(_) if telling.is_complete() => return Ok(()),
                 Err(_) => return Err(broken("the connection was lost in the middle of the answer")),
             };
             let over = bytes.is_none();
@@ -192,18 +184,16 @@ impl Llm for OpenAiChat {
                 None => sse.finish(&mut events),
             }
             for event in events.drain(..) {
-                match Piece::read(&event)? {
-                    Piece::Done => return Ok(()),
-                    Piece::Text(text, last) => {
-                        if !text.is_empty() && !complete {
-                            cx.until_stopped(out.send(text.into())).await??;
-                        }
-                        complete |= last;
-                    }
+                telling.read(&event)?;
+                while let Some(piece) = telling.next() {
+                    cx.until_stopped(out.send(piece)).await??;
+                }
+                if telling.is_over() {
+                    return Ok(());
                 }
             }
             if over {
-                return if complete { Ok(()) } else { Err(broken("the answer ended without an end")) };
+                return if telling.is_complete() { Ok(()) } else { Err(broken("the answer ended without an end")) };
             }
         }
     }
@@ -211,55 +201,6 @@ impl Llm for OpenAiChat {
 
 fn broken(why: &str) -> ProviderError {
     ProviderError::Broken { why: why.into(), retry: Retry::Now }
-}
-
-/// What one event says.
-#[derive(Debug, PartialEq)]
-enum Piece {
-    /// `[DONE]`.
-    Done,
-    /// Some text, perhaps none, and whether it is the last.
-    Text(String, bool),
-}
-
-#[derive(Deserialize)]
-struct Frame {
-    #[serde(default)]
-    choices: Vec<Choice>,
-    error: Option<Value>,
-}
-
-#[derive(Deserialize)]
-struct Choice {
-    delta: Option<Delta>,
-    finish_reason: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Delta {
-    content: Option<String>,
-    refusal: Option<String>,
-}
-
-impl Piece {
-    fn read(event: &str) -> Result<Piece, ProviderError> {
-        match event.trim() {
-            "[DONE]" => return Ok(Piece::Done),
-            "" => return Ok(Piece::Text(String::new(), false)),
-            _ => {}
-        }
-        let frame: Frame = serde_json::from_str(event).map_err(|_| broken("it sent an event that is not JSON as expected"))?;
-        if let Some(error) = frame.error.filter(|e| !e.is_null()) {
-            return Err(ProviderError::Broken { why: format!("the server reports {}", code(&error)), retry: Retry::Later });
-        }
-        // One answer is asked for; a usage report has none.
-        let Some(choice) = frame.choices.into_iter().next() else { return Ok(Piece::Text(String::new(), false)) };
-        if choice.finish_reason.as_deref() == Some("content_filter") {
-            return Err(ProviderError::Refused { why: "the server's content filter".into() });
-        }
-        let text = choice.delta.and_then(|d| d.content.filter(|c| !c.is_empty()).or(d.refusal)).unwrap_or_default();
-        Ok(Piece::Text(text, choice.finish_reason.is_some()))
-    }
 }
 
 /// An error's code or type, which names no content; never its message, which may.

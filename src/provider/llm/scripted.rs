@@ -3,17 +3,18 @@
 //! Laws: the n-th call plays the n-th script (the last one again and again); same script and seed, same pieces at the same
 //! runtime times. Proved by the tests below.
 
+use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::event::{Pii, Retry};
+use crate::event::Retry;
 use crate::provider::script::{End, Leash, Obedience, Pace, Playlist, held, tells_of_its_calls};
-use crate::provider::{Info, Llm, ProviderError, Sink, Stops, TaskCx, Turn};
+use crate::provider::{Info, Llm, Message, Piece, Prompt, ProviderError, Sink, Stops, TaskCx};
 
 /// One answer of a [`ScriptedLlm`].
 #[derive(Clone, Debug)]
 pub struct LlmScript {
-    pieces: Vec<String>,
+    pieces: Vec<Piece>,
     forever: bool,
     copies: usize,
     pace: Pace,
@@ -28,7 +29,7 @@ impl LlmScript {
     }
 
     /// Sends exactly these pieces, without delay, and completes.
-    pub fn pieces(pieces: impl IntoIterator<Item = impl Into<String>>) -> Self {
+    pub fn pieces(pieces: impl IntoIterator<Item = impl Into<Piece>>) -> Self {
         LlmScript {
             pieces: pieces.into_iter().map(Into::into).collect(),
             forever: false,
@@ -39,9 +40,23 @@ impl LlmScript {
         }
     }
 
+    /// Asks for `tool` after the pieces it has so far.
+    #[must_use]
+    pub fn calls(mut self, tool: &str, arguments: &str) -> Self {
+        self.pieces.push(Piece::Call { tool: tool.to_owned(), arguments: arguments.into() });
+        self
+    }
+
+    /// Says `text`, a word at a time, after the pieces it has so far.
+    #[must_use]
+    pub fn and_says(mut self, text: &str) -> Self {
+        self.pieces.extend(words(text).into_iter().map(Piece::from));
+        self
+    }
+
     /// Sends nothing and ends with `end`.
     pub fn silent(end: End) -> Self {
-        Self::pieces(Vec::<String>::new()).then(end)
+        Self::pieces(Vec::<Piece>::new()).then(end)
     }
 
     /// Sends `piece` for ever, until it is stopped: 64 times a millisecond, far more than anybody takes.
@@ -113,11 +128,20 @@ fn words(text: &str) -> Vec<String> {
     pieces
 }
 
+type Choice = dyn Fn(&Prompt) -> LlmScript + Send + Sync;
+
 /// A language model that plays scripts.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ScriptedLlm {
     list: Arc<Playlist<LlmScript>>,
-    asked: Arc<Mutex<Vec<Vec<Turn>>>>,
+    choice: Option<Arc<Choice>>,
+    asked: Arc<Mutex<Vec<Prompt>>>,
+}
+
+impl fmt::Debug for ScriptedLlm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ScriptedLlm").field("list", &self.list).field("chooses", &self.choice.is_some()).finish_non_exhaustive()
+    }
 }
 
 impl ScriptedLlm {
@@ -126,7 +150,7 @@ impl ScriptedLlm {
     /// # Panics
     /// When there is no script.
     pub fn new(scripts: impl IntoIterator<Item = LlmScript>) -> Self {
-        ScriptedLlm { list: Playlist::new(scripts), asked: Arc::default() }
+        ScriptedLlm { list: Playlist::new(scripts), choice: None, asked: Arc::default() }
     }
 
     /// Says `text` to everything.
@@ -134,8 +158,19 @@ impl ScriptedLlm {
         Self::new([LlmScript::says(text)])
     }
 
+    /// Plays the script that `choice` makes for each prompt, for instance by its last message.
+    pub fn choosing(choice: impl Fn(&Prompt) -> LlmScript + Send + Sync + 'static) -> Self {
+        // The list only counts the calls.
+        ScriptedLlm { choice: Some(Arc::new(choice)), ..Self::saying("") }
+    }
+
     /// The conversations it was given, in order of the calls.
-    pub fn asked(&self) -> Vec<Vec<Turn>> {
+    pub fn asked(&self) -> Vec<Vec<Message>> {
+        held(&self.asked).iter().map(|prompt| prompt.conversation.clone()).collect()
+    }
+
+    /// The prompts it was given, in order of the calls.
+    pub fn prompts(&self) -> Vec<Prompt> {
         held(&self.asked).clone()
     }
 }
@@ -147,9 +182,10 @@ impl Llm for ScriptedLlm {
         Info::new("scripted-llm").stops(Stops::DeliveryOnly)
     }
 
-    async fn reply(&self, conversation: Vec<Turn>, out: Sink<Pii<String>>, cx: TaskCx) -> Result<(), ProviderError> {
+    async fn reply(&self, prompt: Prompt, out: Sink<Piece>, cx: TaskCx) -> Result<(), ProviderError> {
         let (script, _, _running) = self.list.call();
-        held(&self.asked).push(conversation);
+        let script = self.choice.as_ref().map_or(script, |choice| choice(&prompt));
+        held(&self.asked).push(prompt);
         let mut waits = script.pace.draw();
         let mut leash = Leash::new(script.obedience);
         let mut next = 0;
@@ -160,7 +196,7 @@ impl Llm for ScriptedLlm {
                     next = 0;
                     continue;
                 }
-                None if matches!(script.obedience, Obedience::Deaf { .. }) && cx.is_stopped() => " late".to_owned(),
+                None if matches!(script.obedience, Obedience::Deaf { .. }) && cx.is_stopped() => " late".into(),
                 None => break,
             };
             next += 1;
@@ -170,7 +206,7 @@ impl Llm for ScriptedLlm {
                     return leash.end(&cx, if script.end == End::Hang { &End::Hang } else { &End::Complete }).await;
                 }
                 self.list.count_sent();
-                let sent = leash.run(&cx, out.send(piece.clone().into())).await?;
+                let sent = leash.run(&cx, out.send(piece.clone())).await?;
                 leash.sent(sent)?;
             }
         }
@@ -191,11 +227,11 @@ mod tests {
         let cx = TaskCx::new(Arc::new(clock), Stamp::MAX, stop.clone());
         let task = tokio::spawn({
             let llm = llm.clone();
-            async move { llm.reply(Vec::new(), out, cx).await }
+            async move { llm.reply(Prompt::default(), out, cx).await }
         });
         let mut got = Vec::new();
         while let Some(piece) = from.recv().await {
-            got.push((clock.now().as_micros() / 1_000, piece.into_revealed()));
+            got.push((clock.now().as_micros() / 1_000, piece.words().to_owned()));
             if Some(got.len()) == stop_after {
                 stop.cancel();
             }
@@ -250,6 +286,30 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn it_asks_for_tools_and_answers_by_what_came_back() {
+        let llm = ScriptedLlm::choosing(|prompt| match prompt.conversation.last() {
+            Some(Message::Result { text, .. }) => LlmScript::says(&format!("It is {}.", text.reveal())),
+            _ => LlmScript::says("One moment.").calls("clock", "{}"),
+        });
+        let ask = async |conversation| {
+            let (out, mut from) = Sink::new(64);
+            let cx = TaskCx::new(Arc::new(RuntimeClock::start()), Stamp::MAX, CancellationToken::new());
+            llm.reply(Prompt::new(conversation), out, cx).await.expect("it completes");
+            let mut pieces = Vec::new();
+            while let Some(piece) = from.recv().await {
+                pieces.push(piece);
+            }
+            pieces
+        };
+        let asked = ask(vec![Message::user("how late is it")]).await;
+        assert_eq!(asked.last(), Some(&Piece::Call { tool: "clock".into(), arguments: "{}".into() }));
+        let (call, ending) = (crate::id::CallId(1), Some(crate::event::CallEnding::Done));
+        let told = ask(vec![Message::Result { call, ending, text: "noon".into() }]).await;
+        assert_eq!(told.iter().map(Piece::words).collect::<String>(), "It is noon.");
+        assert_eq!((llm.calls(), llm.prompts().len()), (2, 2));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn one_that_never_ends_is_running_until_it_is_dropped() {
         let llm = ScriptedLlm::new([LlmScript::silent(End::Hang).deaf(0)]);
         let (out, _from) = Sink::new(1);
@@ -257,7 +317,7 @@ mod tests {
         let cx = TaskCx::new(Arc::new(RuntimeClock::start()), Stamp::MAX, stop.clone());
         let task = tokio::spawn({
             let llm = llm.clone();
-            async move { llm.reply(Vec::new(), out, cx).await }
+            async move { llm.reply(Prompt::default(), out, cx).await }
         });
         tokio::task::yield_now().await;
         stop.cancel();

@@ -6,8 +6,8 @@ use super::lines::line;
 use super::moment;
 use super::story::{self, STORIES};
 use super::words::{numbers, plain, spelled, words};
+use super::{Speaker, Turn};
 use crate::provider::pace::Pace;
-use crate::provider::{Speaker, Turn};
 
 /// What an answer is made from besides the conversation.
 #[derive(Clone, Copy, Debug)]

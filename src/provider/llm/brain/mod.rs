@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::event::Pii;
-use crate::provider::{Info, Llm, ProviderError, Sink, TaskCx, Turn};
+use crate::provider::{Info, Llm, Message, Piece, Prompt, ProviderError, Sink, TaskCx};
 use crate::time::wall_unix_millis;
 
 /// The built-in dialogue as a language model.
@@ -82,7 +82,8 @@ impl Llm for Brain {
         Info::new("brain")
     }
 
-    async fn reply(&self, conversation: Vec<Turn>, out: Sink<Pii<String>>, cx: TaskCx) -> Result<(), ProviderError> {
+    async fn reply(&self, prompt: Prompt, out: Sink<Piece>, cx: TaskCx) -> Result<(), ProviderError> {
+        let conversation: Vec<Turn> = prompt.conversation.into_iter().filter_map(Turn::read).collect();
         let facts = answer::Facts { unix_millis: (self.clock)(), offset: self.offset, seed: self.seed };
         let text = answer::answer(&conversation, facts);
         for token in tokens(&text) {
@@ -90,6 +91,34 @@ impl Llm for Brain {
             cx.until_stopped(out.send(token.into())).await??;
         }
         Ok(())
+    }
+}
+
+/// Who said something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Speaker {
+    System,
+    User,
+    Assistant,
+}
+
+/// One entry of the conversation. It uses no tools, so calls are nothing to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Turn {
+    speaker: Speaker,
+    text: Pii<String>,
+    interrupted: bool,
+}
+
+impl Turn {
+    fn read(message: Message) -> Option<Self> {
+        let (speaker, text, interrupted) = match message {
+            Message::System { text } => (Speaker::System, text, false),
+            Message::User { text } => (Speaker::User, text, false),
+            Message::Assistant { text, interrupted } => (Speaker::Assistant, text, interrupted),
+            Message::Call { .. } | Message::Result { .. } => return None,
+        };
+        Some(Turn { speaker, text, interrupted })
     }
 }
 

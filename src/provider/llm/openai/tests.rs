@@ -6,6 +6,9 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::event::{CallEnding, Cancellability, Declaration};
+use crate::id::CallId;
+use crate::provider::{Message, ToolInfo};
 use crate::time::{RuntimeClock, Stamp};
 
 const HEAD: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n";
@@ -64,24 +67,30 @@ async fn read_request(socket: &mut TcpStream) -> String {
     }
 }
 
-fn turn(speaker: Speaker, text: &str, interrupted: bool) -> Turn {
-    Turn { speaker, text: text.into(), interrupted }
+async fn ask(address: &str, stop: CancellationToken, stop_after: Option<usize>) -> (Vec<String>, Result<(), ProviderError>) {
+    let conversation = vec![
+        Message::system("Be brief."),
+        Message::Assistant { text: "Once upon ".into(), interrupted: true },
+        Message::user("Grüße, go on"),
+    ];
+    let (got, end) = prompt(address, Prompt::new(conversation), stop, stop_after).await;
+    (got.iter().map(|piece| piece.words().to_owned()).collect(), end)
 }
 
-async fn ask(address: &str, stop: CancellationToken, stop_after: Option<usize>) -> (Vec<String>, Result<(), ProviderError>) {
+async fn prompt(
+    address: &str,
+    prompt: Prompt,
+    stop: CancellationToken,
+    stop_after: Option<usize>,
+) -> (Vec<Piece>, Result<(), ProviderError>) {
     let config = OpenAiConfig { api_key: Some("sk-secret".into()), temperature: Some(0.5), ..OpenAiConfig::new(address, "tiny") };
     let llm = OpenAiChat::new(config).expect("an address");
     let (out, mut from) = Sink::new(8);
     let cx = TaskCx::new(Arc::new(RuntimeClock::start()), Stamp::MAX, stop.clone());
-    let conversation = vec![
-        turn(Speaker::System, "Be brief.", false),
-        turn(Speaker::Assistant, "Once upon ", true),
-        turn(Speaker::User, "Grüße, go on", false),
-    ];
-    let task = tokio::spawn(async move { llm.reply(conversation, out, cx).await });
+    let task = tokio::spawn(async move { llm.reply(prompt, out, cx).await });
     let mut got = Vec::new();
     while let Some(piece) = from.recv().await {
-        got.push(piece.into_revealed());
+        got.push(piece);
         if Some(got.len()) == stop_after {
             stop.cancel();
         }
@@ -117,6 +126,52 @@ async fn pieces_come_in_order_however_the_bytes_are_split_and_the_request_is_wel
         { "role": "user", "content": "Grüße, go on" },
     ]});
     assert_eq!(serde_json::from_str::<Value>(body).expect("JSON"), want);
+}
+
+#[tokio::test]
+async fn tools_are_offered_calls_come_back_and_their_results_are_shown() {
+    let event = |delta: Value| format!("data: {}\n\n", json!({ "choices": [{ "index": 0, "delta": delta }] }));
+    let stream = [
+        HEAD.to_owned(),
+        frame("Let me look."),
+        event(json!({ "tool_calls": [{ "index": 0, "id": "x", "function": { "name": "clock", "arguments": "{\"town\":" } }] })),
+        event(json!({ "tool_calls": [{ "index": 0, "function": { "arguments": "\"Köln\"}" } }] })),
+        event(json!({ "tool_calls": [{ "index": 1, "id": "y", "function": { "name": "book", "arguments": "" } }] })),
+        "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"tool_calls\"}]}\n\ndata: [DONE]\n\n".to_owned(),
+    ];
+    let parts = stream.concat().bytes().map(|b| vec![b]).collect();
+    let (address, request, _) = server(parts, Then::Close).await;
+    let parameters = json!({ "type": "object", "properties": { "town": { "type": "string" } } });
+    let declaration = Declaration::new("clock", Cancellability::ReadOnly);
+    let clock = ToolInfo { declaration, description: "Tells the time.".into(), parameters: parameters.clone() };
+    let conversation = vec![
+        Message::user("how late is it"),
+        Message::Call { call: CallId(3), tool: "clock".into(), arguments: "{}".into() },
+        Message::Result { call: CallId(3), ending: Some(CallEnding::Done), text: "noon".into() },
+        Message::user("and now"),
+    ];
+    let asked = Prompt { conversation, tools: Arc::new([clock]) };
+    let (got, end) = self::prompt(&address, asked, CancellationToken::new(), None).await;
+    end.expect("complete");
+    let call = |tool: &str, arguments: &str| Piece::Call { tool: tool.into(), arguments: arguments.into() };
+    assert_eq!(got, ["Let me look.".into(), call("clock", r#"{"town":"Köln"}"#), call("book", "{}")]);
+    let request = request.await.expect("it came");
+    let body: Value = serde_json::from_str(request.split_once("\r\n\r\n").expect("a body").1).expect("JSON");
+    let function = json!({ "name": "clock", "description": "Tells the time.", "parameters": parameters });
+    assert_eq!(body["tools"], json!([{ "type": "function", "function": function }]));
+    let calls = json!([{ "id": "call_3", "type": "function", "function": { "name": "clock", "arguments": "{}" } }]);
+    assert_eq!(body["messages"][1], json!({ "role": "assistant", "content": null, "tool_calls": calls }));
+    assert_eq!(body["messages"][2], json!({ "role": "tool", "tool_call_id": "call_3", "content": "noon" }));
+}
+
+#[tokio::test]
+async fn a_call_that_is_cut_off_is_not_made() {
+    let torn =
+        json!({ "choices": [{ "delta": { "tool_calls": [{ "index": 0, "function": { "name": "book", "arguments": "{}" } }] } }] });
+    let stream = format!("{HEAD}data: {torn}\n\n");
+    let (address, _request, _) = server(vec![stream.into_bytes()], Then::Close).await;
+    let (got, end) = prompt(&address, Prompt::new(vec![Message::user("book")]), CancellationToken::new(), None).await;
+    assert!(got.is_empty() && end.expect_err("no end came").retry() == Retry::Now, "nobody knows whether its arguments are all");
 }
 
 #[tokio::test]
