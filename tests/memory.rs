@@ -53,7 +53,7 @@ async fn an_idle_session_costs_less_than_a_mebibyte_and_leaves_nothing() {
     const SESSIONS: usize = 20;
     let engine = Engine::builder(ScriptedStt::hearing("unused"), ScriptedLlm::saying("Yes."), ScriptedTts::new([TtsScript::new()]))
         .limits(Limits { sessions: 100, ..Limits::default() })
-        .virtual_pump()
+        .virtual_time(0)
         .build();
     let clock = RuntimeClock::start();
     let mut used = Vec::new();
@@ -89,7 +89,7 @@ async fn an_idle_session_costs_less_than_a_mebibyte_and_leaves_nothing() {
 
 async fn sessions_that_ended_leave_their_logs_and_nothing_else() {
     let engine = Engine::builder(ScriptedStt::hearing("unused"), ScriptedLlm::saying("Yes."), ScriptedTts::new([TtsScript::new()]))
-        .virtual_pump()
+        .virtual_time(0)
         .build();
     let mut after = Vec::new();
     for n in 0..200u128 {

@@ -14,7 +14,7 @@ pub struct Block {
     pub position: SamplePos,
     /// Valid samples, at most [`BLOCK_SAMPLES`]; zero is allowed, for an end that was known late.
     pub len: usize,
-    /// Whether it ends the answer.
+    /// Whether it ends the answer, or a stretch of it after which the rest may be long in coming.
     pub last: bool,
     /// The samples; those from `len` on mean nothing.
     pub samples: [f32; BLOCK_SAMPLES],

@@ -151,11 +151,11 @@ pub struct Pulled {
     pub sounding: usize,
     /// Samples at the start of `out` that still carry an older generation: the ramp of a cut.
     pub stale: usize,
-    /// It has begun and not ended, and there was not enough of it. Never set by a hold.
+    /// It has begun, its last stretch has not ended, and there was not enough of it. Never set by a hold.
     pub underrun: bool,
     /// Samples of silence written for that reason.
     pub missing: usize,
-    /// The block marked last was played out in this pull.
+    /// A block marked last was played out in this pull, and nothing after it.
     pub ended: bool,
     /// Every sample of `out` is zero.
     pub silent: bool,
@@ -209,7 +209,7 @@ impl PlaybackReader {
             pulled.quiet = self.cut(generation, out);
             pulled.stale = pulled.quiet.map_or(0, |quiet| quiet.at_sample);
         }
-        let ended_before = self.ended;
+        let ended_at = self.ended.then_some((self.current, self.position));
         match mode {
             Mode::Play => self.sound(1.0, out, &mut pulled),
             Mode::Duck => self.sound(DUCK_GAIN, out, &mut pulled),
@@ -220,7 +220,7 @@ impl PlaybackReader {
         }
         pulled.generation = self.current;
         pulled.position = self.position;
-        pulled.ended = self.ended && !ended_before;
+        pulled.ended = self.ended && ended_at != Some((self.current, self.position));
         pulled.silent = out.iter().all(|x| *x == 0.0);
         pulled
     }
@@ -319,12 +319,14 @@ impl PlaybackReader {
                 self.gain.add(&rest[..n], &mut out[taken..taken + n]);
                 self.level = rest[n - 1] * self.gain.value();
                 self.begun = true;
+                // More of the generation after an end: an answer of several stretches goes on.
+                self.ended = false;
             }
             taken += n;
             self.offset += n;
             self.position = block.position + self.offset as u64;
             if n == rest.len() {
-                self.ended |= block.last;
+                self.ended = block.last;
                 self.ring.skip(1);
                 self.offset = 0;
             }

@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 
 use crate::id::{RequestId, TurnId};
 use crate::transport::wire::ToClient;
-use crate::turn::{Answer, CancelAnswer, Refusal, RequestKind, SayAnswer};
+use crate::turn::{Answer, ApproveAnswer, CancelAnswer, Refusal, RequestKind, ResolveAnswer, SayAnswer, SubmitAnswer};
 
 /// Requests of the client that wait for their answer, at most.
 const CLIENT_REQUESTS: usize = 256;
@@ -14,6 +14,9 @@ const CLIENT_REQUESTS: usize = 256;
 /// One who waits. A handle that no longer waits is simply not told.
 pub(super) enum Waiter {
     Say(oneshot::Sender<SayAnswer>),
+    Submit(oneshot::Sender<SubmitAnswer>),
+    Approve(oneshot::Sender<ApproveAnswer>),
+    Resolve(oneshot::Sender<ResolveAnswer>),
     Cancel(oneshot::Sender<CancelAnswer>),
     Done(oneshot::Sender<()>),
     /// The client, with the turn it named.
@@ -26,6 +29,9 @@ pub(super) enum Waiter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Sort {
     Say,
+    Submit,
+    Approve,
+    Resolve,
     Cancel,
     Done,
 }
@@ -34,6 +40,9 @@ impl Sort {
     fn asked(kind: RequestKind) -> Self {
         match kind {
             RequestKind::Say => Sort::Say,
+            RequestKind::Submit | RequestKind::Announce | RequestKind::Handover => Sort::Submit,
+            RequestKind::Approve => Sort::Approve,
+            RequestKind::Resolve => Sort::Resolve,
             RequestKind::Cancel => Sort::Cancel,
             RequestKind::KeyDown | RequestKind::KeyUp | RequestKind::Drain | RequestKind::Close => Sort::Done,
         }
@@ -42,6 +51,9 @@ impl Sort {
     fn answered(answer: &Answer) -> Self {
         match answer {
             Answer::Say(_) => Sort::Say,
+            Answer::Submit(_) => Sort::Submit,
+            Answer::Approve(_) => Sort::Approve,
+            Answer::Resolve(_) => Sort::Resolve,
             Answer::Cancel(_) => Sort::Cancel,
             Answer::Done => Sort::Done,
         }
@@ -78,6 +90,9 @@ impl Waiters {
         }
         match (waiter?, answer) {
             (Waiter::Say(to), Answer::Say(answer)) => drop(to.send(answer)),
+            (Waiter::Submit(to), Answer::Submit(answer)) => drop(to.send(answer)),
+            (Waiter::Approve(to), Answer::Approve(answer)) => drop(to.send(answer)),
+            (Waiter::Resolve(to), Answer::Resolve(answer)) => drop(to.send(answer)),
             (Waiter::Cancel(to), Answer::Cancel(answer)) => drop(to.send(answer)),
             (Waiter::Done(to), _) => drop(to.send(())),
             (Waiter::Client(named), answer) => {
@@ -86,23 +101,46 @@ impl Waiters {
                 return Some(ToClient::Answer { request, answer: word.to_owned(), turn });
             }
             (Waiter::Nobody, _) => {}
-            (Waiter::Say(_) | Waiter::Cancel(_), _) => unreachable!("who waits is kept by the sort of the answer"),
+            (Waiter::Say(_) | Waiter::Submit(_) | Waiter::Approve(_) | Waiter::Resolve(_) | Waiter::Cancel(_), _) => {
+                unreachable!("who waits is kept by the sort of the answer")
+            }
         }
         None
     }
 }
 
-/// An answer in the wire's fixed words, and the turn it speaks of.
+/// An answer in the wire's fixed words, and the turn it speaks of. An input that was not taken is not sent back: its client has it.
 fn in_words(answer: &Answer, named: Option<TurnId>) -> (&'static str, Option<TurnId>) {
     match answer {
-        Answer::Say(SayAnswer::Started(turn)) => ("started", Some(*turn)),
-        Answer::Say(SayAnswer::NotAccepted { refusal: Refusal::Empty, .. }) => ("empty", None),
-        Answer::Say(SayAnswer::NotAccepted { refusal: Refusal::Draining, .. }) => ("draining", None),
+        Answer::Say(SayAnswer::Started(turn)) | Answer::Submit(SubmitAnswer::Started(turn)) => ("started", Some(*turn)),
+        Answer::Submit(SubmitAnswer::Steered(turn)) => ("steered", Some(*turn)),
+        Answer::Say(SayAnswer::NotAccepted { refusal, .. }) | Answer::Submit(SubmitAnswer::NotSubmitted { refusal, .. }) => {
+            refused(*refusal, named)
+        }
+        Answer::Approve(ApproveAnswer::Taken) => ("taken", named),
+        Answer::Approve(ApproveAnswer::NotAsked) => ("not_asked", named),
+        Answer::Approve(ApproveAnswer::NoSuchCall) => ("no_such_call", named),
+        Answer::Resolve(ResolveAnswer::Settled) => ("settled", named),
+        Answer::Resolve(ResolveAnswer::AlreadySettled(_)) => ("already_settled", named),
+        Answer::Resolve(ResolveAnswer::NotOpen) => ("not_open", named),
         Answer::Cancel(CancelAnswer::Accepted) => ("accepted", named),
         Answer::Cancel(CancelAnswer::AlreadyTerminal(_)) => ("already_terminal", named),
         Answer::Cancel(CancelAnswer::ReconcileRequired(_)) => ("reconcile_required", named),
         Answer::Cancel(CancelAnswer::NoSuchTurn) => ("no_such_turn", named),
         Answer::Done => ("done", named),
+    }
+}
+
+/// Why an input was not taken, and the turn that is in its way.
+fn refused(refusal: Refusal, named: Option<TurnId>) -> (&'static str, Option<TurnId>) {
+    match refusal {
+        Refusal::Empty => ("empty", None),
+        Refusal::Draining => ("draining", None),
+        Refusal::NoActiveTurn => ("no_active_turn", named),
+        Refusal::ExpectedTurnMismatch { actual } => ("expected_turn_mismatch", Some(actual)),
+        Refusal::NotSteerable { turn } => ("not_steerable", Some(turn)),
+        Refusal::InboxFull { turn } => ("inbox_full", Some(turn)),
+        Refusal::NoSuchTurn => ("no_such_turn", named),
     }
 }
 
@@ -143,5 +181,23 @@ mod tests {
         assert_eq!(taken, CLIENT_REQUESTS);
         waiters.answer(RequestId::from_bits(0), Answer::Done);
         assert!(waiters.wait(RequestId::from_bits(999), RequestKind::KeyDown, Waiter::Client(None)));
+    }
+
+    #[test]
+    fn a_refused_input_names_the_turn_in_its_way_and_is_not_sent_back() {
+        let (mut waiters, request) = (Waiters::default(), RequestId::from_bits(7));
+        let mut said = |refusal| {
+            assert!(waiters.wait(request, RequestKind::Submit, Waiter::Client(Some(TurnId(2)))));
+            let answer = SubmitAnswer::NotSubmitted { refusal, text: "a secret".into() };
+            match waiters.answer(request, Answer::Submit(answer)) {
+                Some(ToClient::Answer { answer, turn, .. }) => (answer, turn),
+                other => panic!("not an answer: {other:?}"),
+            }
+        };
+        let turn = TurnId(5);
+        assert_eq!(said(Refusal::ExpectedTurnMismatch { actual: turn }), ("expected_turn_mismatch".into(), Some(turn)));
+        assert_eq!(said(Refusal::NotSteerable { turn }), ("not_steerable".into(), Some(turn)));
+        assert_eq!(said(Refusal::InboxFull { turn }), ("inbox_full".into(), Some(turn)));
+        assert_eq!(said(Refusal::NoActiveTurn), ("no_active_turn".into(), Some(TurnId(2))));
     }
 }

@@ -41,6 +41,12 @@ pub struct Counters {
     pub task_panics_total: u64,
     /// Sessions whose link panicked in the pump.
     pub link_panics_total: u64,
+    /// Times a tool's phases filled their queue, so that the tool was held back.
+    pub tool_phases_full_total: u64,
+    /// Calls forgotten before their turn was over, because one session had too many.
+    pub calls_forgotten_total: u64,
+    /// Open reconciliations that are no longer listed because too many were; their logs still tell them.
+    pub unreconciled_dropped_total: u64,
     /// Microphone packets that were not there when their time came (late ones among them), over all links.
     pub mic_packets_lost_total: u64,
     /// Of the lost, those recovered from their successor.
@@ -73,6 +79,9 @@ pub(super) struct Tally {
     pub(super) tasks_orphaned: AtomicU64,
     pub(super) task_panics: AtomicU64,
     pub(super) link_panics: AtomicU64,
+    pub(super) tool_phases_full: AtomicU64,
+    pub(super) calls_forgotten: AtomicU64,
+    pub(super) unreconciled_dropped: AtomicU64,
     pub(super) mic_lost: AtomicU64,
     pub(super) mic_recovered: AtomicU64,
     pub(super) mic_overflowed: AtomicU64,
@@ -111,6 +120,9 @@ impl Tally {
             tasks_orphaned_total: read(&self.tasks_orphaned),
             task_panics_total: read(&self.task_panics),
             link_panics_total: read(&self.link_panics),
+            tool_phases_full_total: read(&self.tool_phases_full),
+            calls_forgotten_total: read(&self.calls_forgotten),
+            unreconciled_dropped_total: read(&self.unreconciled_dropped),
             mic_packets_lost_total: read(&self.mic_lost),
             mic_packets_recovered_total: read(&self.mic_recovered),
             mic_packets_overflowed_total: read(&self.mic_overflowed),

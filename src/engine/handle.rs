@@ -1,6 +1,6 @@
-//! What others hold of a session: the [`Session`] handle and the [`Records`] reader.
+//! What others hold of a session: the [`Session`] handle. What it reads is in [`super::records`] and [`super::evidence`].
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -8,18 +8,17 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::counters::{Tally, count};
+use super::counters::Tally;
 use super::intake::Ask;
-use crate::event::{CancelCause, Event, Initiator, Pii, Record, Terminal};
-use crate::id::{RequestId, Seq, SessionId, TurnId};
-use crate::store::{AnyStore, StoreError};
-use crate::time::RuntimeClock;
-use crate::turn::{CancelAnswer, Refusal, SayAnswer, Snapshot};
+use super::toolbox::Toolbox;
+use crate::event::{CancelCause, Event, Initiator, Outcome, Pii, Record, Terminal};
+use crate::id::{CallId, RequestId, Seq, SessionId, TurnId};
+use crate::store::AnyStore;
+use crate::time::{RuntimeClock, Stamp};
+use crate::turn::{ApproveAnswer, CancelAnswer, Handover, Refusal, ResolveAnswer, SayAnswer, Snapshot, SubmitAnswer, SubmitMode};
 
 /// Ends remembered per session; older ones are read from the store.
 const ENDS: usize = 256;
-/// Records read from the store at a time.
-const PAGE: usize = 256;
 
 /// A conversation, as its application holds it. Small and cloneable; dropping it ends nothing: a session ends by
 /// [`Session::close`], by a drain, or when its link is gone and its policy has run.
@@ -37,8 +36,10 @@ pub(super) struct Inner {
     pub(super) store: AnyStore,
     pub(super) stored: watch::Receiver<Seq>,
     pub(super) tally: Arc<Tally>,
+    pub(super) tools: Toolbox,
     pub(super) closed: CancellationToken,
     pub(super) acked: AtomicU64,
+    requests: AtomicU64,
     delivered: AtomicU64,
     ends: Mutex<BTreeMap<TurnId, Terminal>>,
     ended: watch::Sender<u64>,
@@ -51,6 +52,7 @@ impl Inner {
         store: AnyStore,
         stored: watch::Receiver<Seq>,
         tally: Arc<Tally>,
+        tools: Toolbox,
     ) -> Self {
         Inner {
             id,
@@ -58,8 +60,10 @@ impl Inner {
             store,
             stored,
             tally,
+            tools,
             closed: CancellationToken::new(),
             acked: AtomicU64::new(0),
+            requests: AtomicU64::new(0),
             delivered: AtomicU64::new(0),
             ends: Mutex::default(),
             ended: watch::Sender::new(0),
@@ -68,6 +72,17 @@ impl Inner {
 
     fn ends(&self) -> MutexGuard<'_, BTreeMap<TurnId, Terminal>> {
         self.ends.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// A name for a request that its asker did not name: of the session and a counter, so that the same run has the same names.
+    pub(super) fn next_request(&self) -> RequestId {
+        let n = self.requests.fetch_add(1, Ordering::Relaxed);
+        RequestId::from_bits(self.id.bits().rotate_left(64) ^ u128::from(n))
+    }
+
+    /// The last record that was delivered.
+    pub(super) fn last_delivered(&self) -> Seq {
+        Seq(self.delivered.load(Ordering::Acquire))
     }
 
     /// The driver delivers a record: ends are remembered for those who ask for them.
@@ -92,30 +107,86 @@ impl Session {
         self.inner.id
     }
 
+    /// Asks, and gives the answer; `None` when the session is over, or ended with the request unread.
+    async fn ask<T>(&self, ask: impl FnOnce(oneshot::Sender<T>) -> Ask) -> Option<T> {
+        let (reply, answer) = oneshot::channel();
+        // A refused request comes back with its reply channel, and is dropped here.
+        self.asks.send(ask(reply)).await.ok()?;
+        answer.await.ok()
+    }
+
     /// Typed text: starts a turn, superseding a running one. After the session's end it is refused as draining.
     pub async fn say(&self, text: impl Into<Pii<String>>) -> SayAnswer {
-        self.say_as(RequestId::new(), text).await
+        self.say_as(self.inner.next_request(), text).await
     }
 
     /// [`Session::say`] under a request id of the caller's: asked twice, it has one effect and gives the same answer.
     pub async fn say_as(&self, request: RequestId, text: impl Into<Pii<String>>) -> SayAnswer {
         let text = text.into();
-        let (reply, answer) = oneshot::channel();
-        // A refused request comes back with its reply channel, and is dropped here: then the answer fails too.
-        let _ended = self.asks.send(Ask::Say { request, text: text.clone(), reply }).await.is_err();
-        answer.await.unwrap_or(SayAnswer::NotAccepted { refusal: Refusal::Draining, text })
+        let answer = self.ask(|reply| Ask::Say { request, text: text.clone(), reply }).await;
+        answer.unwrap_or(SayAnswer::NotAccepted { refusal: Refusal::Draining, text })
+    }
+
+    /// Typed text that may steer the turn being answered instead of replacing it. *Steered* means that it waits for the model, not that
+    /// the model has seen it: [`Event::InputConsumed`] tells that, and [`Event::InputReturned`] that it never will. After the
+    /// session's end it is refused as draining.
+    pub async fn submit(&self, text: impl Into<Pii<String>>, mode: SubmitMode) -> SubmitAnswer {
+        self.submit_as(self.inner.next_request(), text, mode).await
+    }
+
+    /// [`Session::submit`] under a request id of the caller's, which names the input: sent again, it takes effect once.
+    pub async fn submit_as(&self, request: RequestId, text: impl Into<Pii<String>>, mode: SubmitMode) -> SubmitAnswer {
+        let text = text.into();
+        self.input(text.clone(), |reply| Ask::Submit { request, text, mode, reply }).await
+    }
+
+    /// Speaks this text as it stands, superseding a running turn: a turn that cannot be steered. With `interruptible` false no voice
+    /// stops it once it sounds.
+    pub async fn announce(&self, text: impl Into<Pii<String>>, interruptible: bool) -> SubmitAnswer {
+        let (request, text) = (self.inner.next_request(), text.into());
+        self.input(text.clone(), |reply| Ask::Announce { request, text, interruptible, reply }).await
+    }
+
+    /// Hands over: one turn stops, the calls that are named go on, and the next turn starts with that one as its parent.
+    /// [`Session::evidence`] shows before what the parent left.
+    pub async fn handover(&self, handover: Handover) -> SubmitAnswer {
+        let request = self.inner.next_request();
+        self.input(handover.next.clone(), |reply| Ask::Handover { request, handover, reply }).await
+    }
+
+    async fn input(&self, text: Pii<String>, ask: impl FnOnce(oneshot::Sender<SubmitAnswer>) -> Ask) -> SubmitAnswer {
+        self.ask(ask).await.unwrap_or(SubmitAnswer::NotSubmitted { refusal: Refusal::Draining, text })
+    }
+
+    /// A person allows a call that waits for it ([`Event::ApprovalAsked`]), or does not. After the session's end nobody waits.
+    pub async fn approve(&self, call: CallId, granted: bool) -> ApproveAnswer {
+        let request = self.inner.next_request();
+        self.ask(|reply| Ask::Approve { request, call, granted, reply }).await.unwrap_or(ApproveAnswer::NotAsked)
+    }
+
+    /// A person found out what became of a call that is open. After the session's end no record can tell it any more: `NotOpen`, and
+    /// [`super::Engine::unreconciled`] goes on listing it.
+    pub async fn resolve(&self, call: CallId, outcome: Outcome) -> ResolveAnswer {
+        let request = self.inner.next_request();
+        self.ask(|reply| Ask::Resolve { request, call, outcome, reply }).await.unwrap_or(ResolveAnswer::NotOpen)
     }
 
     /// Asks a turn to stop, as the application. Idempotent by `request`. *Accepted* means that stopping has begun;
     /// [`Session::ended`] tells when it has stopped. After the session's end the answer is what became of the turn.
     pub async fn cancel(&self, turn: TurnId, request: RequestId, cause: CancelCause) -> CancelAnswer {
-        let (reply, answer) = oneshot::channel();
+        self.stop(turn, request, cause, None).await
+    }
+
+    /// [`Session::cancel`] that must be over at `deadline` (session time), if that is sooner than the grace.
+    pub async fn cancel_by(&self, turn: TurnId, request: RequestId, cause: CancelCause, deadline: Stamp) -> CancelAnswer {
+        self.stop(turn, request, cause, Some(deadline)).await
+    }
+
+    async fn stop(&self, turn: TurnId, request: RequestId, cause: CancelCause, deadline: Option<Stamp>) -> CancelAnswer {
         let initiator = Initiator::Application;
-        let _ended = self.asks.send(Ask::Cancel { request, turn, cause, initiator, reply }).await.is_err();
-        match answer.await {
-            Ok(answer) => answer,
-            // The session is over, or ended with the request unread.
-            Err(_) => match self.ended(turn).await {
+        match self.ask(|reply| Ask::Cancel { request, turn, cause, initiator, deadline, reply }).await {
+            Some(answer) => answer,
+            None => match self.ended(turn).await {
                 Some(terminal) => CancelAnswer::AlreadyTerminal(terminal),
                 None => CancelAnswer::NoSuchTurn,
             },
@@ -124,30 +195,14 @@ impl Session {
 
     /// Presses or releases the push-to-talk key. Without effect after the session's end.
     pub async fn push_to_talk(&self, down: bool) {
-        let (reply, known) = oneshot::channel();
-        if self.asks.send(Ask::PushToTalk { down, reply }).await.is_ok() {
-            // An error means that the session ended meanwhile.
-            let _ended = known.await.is_err();
-        }
-    }
-
-    /// The records from now on. A slow reader never slows the session: one that falls behind reads on from the store.
-    pub fn records(&self) -> Records {
-        let news = self.news.upgrade().map(|news| news.subscribe());
-        let last = Seq(self.inner.delivered.load(Ordering::Acquire));
-        Records { inner: self.inner.clone(), news, last, until: last.next(), backlog: VecDeque::new(), live: None }
-    }
-
-    /// The records after `after` (all that are kept for `Seq(0)`), then those to come, without a gap between.
-    pub fn records_after(&self, after: Seq) -> Records {
-        Records { last: after, ..self.records() }
+        let request = self.inner.next_request();
+        // Nothing comes back when the session ended meanwhile.
+        let _ended = self.ask(|reply| Ask::PushToTalk { request, down, reply }).await.is_none();
     }
 
     /// The authoritative state, or `None` after the session's end.
     pub async fn snapshot(&self) -> Option<Snapshot> {
-        let (reply, snapshot) = oneshot::channel();
-        self.asks.send(Ask::Snapshot { reply }).await.ok()?;
-        snapshot.await.ok()
+        self.ask(|reply| Ask::Snapshot { reply }).await
     }
 
     /// Resolves with the one end of a turn. `None` when the session ended and no such turn ever did.
@@ -171,21 +226,6 @@ impl Session {
                 biased;
                 _ = changes.changed() => {}
                 () = self.inner.closed.cancelled() => return self.inner.ends().get(&turn).cloned(),
-            }
-        }
-    }
-
-    async fn end_in_store(&self, turn: TurnId) -> Option<Terminal> {
-        let mut after = Seq(0);
-        loop {
-            let page = self.inner.store.read(self.inner.id, after, PAGE).await.ok()?;
-            after = page.last()?.seq;
-            let end = page.iter().filter(|record| record.turn == Some(turn)).find_map(|record| match &record.event {
-                Event::TurnEnded { terminal, .. } => Some(terminal.clone()),
-                _ => None,
-            });
-            if end.is_some() {
-                return end;
             }
         }
     }
@@ -216,82 +256,5 @@ impl Session {
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session").field("id", &self.inner.id).field("closed", &self.is_closed()).finish_non_exhaustive()
-    }
-}
-
-/// Reads a session's records in order, each once. Ends with the session.
-pub struct Records {
-    inner: Arc<Inner>,
-    news: Option<broadcast::Receiver<Arc<Record>>>,
-    /// Read so far.
-    last: Seq,
-    /// Everything after `last` and before this was missed, and is in the store.
-    until: Seq,
-    backlog: VecDeque<Arc<Record>>,
-    /// The newest one, while what was missed before it is being read.
-    live: Option<Arc<Record>>,
-}
-
-impl Records {
-    /// The next record, or `None` when the session is over and all have been read.
-    pub async fn next(&mut self) -> Option<Arc<Record>> {
-        loop {
-            if let Some(record) = self.backlog.pop_front() {
-                self.last = record.seq;
-                return Some(record);
-            }
-            if self.last.next() < self.until {
-                self.fill().await;
-                continue;
-            }
-            if let Some(record) = self.live.take() {
-                self.last = record.seq;
-                return Some(record);
-            }
-            match self.news.as_mut()?.recv().await {
-                Ok(record) if record.seq <= self.last => {}
-                Ok(record) => {
-                    self.until = record.seq;
-                    self.live = Some(record);
-                }
-                Err(broadcast::error::RecvError::Lagged(_)) => count(&self.inner.tally.reader_lagged),
-                Err(broadcast::error::RecvError::Closed) => self.news = None,
-            }
-        }
-    }
-
-    /// Reads a page of what was missed. Records that were delivered and are not yet written are waited for; what the store will
-    /// never have is passed over.
-    async fn fill(&mut self) {
-        let mut stored = self.inner.stored.clone();
-        let have = *stored.borrow_and_update();
-        let never = Seq(self.until.0 - 1);
-        match self.inner.store.read(self.inner.id, self.last, PAGE).await {
-            Ok(page) if page.is_empty() => {
-                if have > self.last || stored.changed().await.is_err() {
-                    self.last = never;
-                }
-            }
-            Ok(page) => {
-                self.backlog.extend(page.into_iter().take_while(|record| record.seq < self.until));
-                if self.backlog.is_empty() {
-                    self.last = never;
-                }
-            }
-            Err(StoreError::Expired { first }) => {
-                tracing::warn!(%first, "a reader fell behind what the store keeps");
-                self.last = Seq(first.0.saturating_sub(1)).min(never);
-            }
-            Err(error) => {
-                tracing::warn!(%error, "a reader that fell behind cannot read on");
-                self.last = never;
-            }
-        }
-    }
-}
-
-impl fmt::Debug for Records {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Records").field("session", &self.inner.id).field("last", &self.last).finish_non_exhaustive()
     }
 }

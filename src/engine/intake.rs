@@ -3,23 +3,77 @@
 use tokio::sync::oneshot;
 
 use super::answers::Waiter;
-use super::tasks::Output;
+use super::results::Output;
+use super::toolbox::{Toolbox, normal};
 use super::uplink::FarWord;
 use crate::audio::mic::VoiceEvidence;
-use crate::event::{CancelCause, Initiator, Pii, Timing};
-use crate::id::{RequestId, Seq, TurnId};
+use crate::event::{CancelCause, Initiator, Outcome, Pii, Timing};
+use crate::id::{CallId, RequestId, Seq, TurnId};
+use crate::provider::{Chunk, Piece};
 use crate::time::Stamp;
-use crate::transport::wire::{FromClient, MAX_TEXT, ToClient, VERSION};
-use crate::turn::{CancelAnswer, Command, Report, SayAnswer, Snapshot, Voice};
+use crate::transport::wire::{FromClient, MAX_TEXT, Mode, ToClient, VERSION};
+use crate::turn::{
+    ApproveAnswer, CancelAnswer, Command, Handover, Report, ResolveAnswer, SayAnswer, Snapshot, SubmitAnswer, SubmitMode, Voice,
+};
 
 /// What a handle asks of its session.
 pub(super) enum Ask {
-    Say { request: RequestId, text: Pii<String>, reply: oneshot::Sender<SayAnswer> },
-    Cancel { request: RequestId, turn: TurnId, cause: CancelCause, initiator: Initiator, reply: oneshot::Sender<CancelAnswer> },
-    PushToTalk { down: bool, reply: oneshot::Sender<()> },
-    Close { cause: CancelCause },
-    Drain { until: Stamp },
-    Snapshot { reply: oneshot::Sender<Snapshot> },
+    Say {
+        request: RequestId,
+        text: Pii<String>,
+        reply: oneshot::Sender<SayAnswer>,
+    },
+    Submit {
+        request: RequestId,
+        text: Pii<String>,
+        mode: SubmitMode,
+        reply: oneshot::Sender<SubmitAnswer>,
+    },
+    Announce {
+        request: RequestId,
+        text: Pii<String>,
+        interruptible: bool,
+        reply: oneshot::Sender<SubmitAnswer>,
+    },
+    Handover {
+        request: RequestId,
+        handover: Handover,
+        reply: oneshot::Sender<SubmitAnswer>,
+    },
+    Approve {
+        request: RequestId,
+        call: CallId,
+        granted: bool,
+        reply: oneshot::Sender<ApproveAnswer>,
+    },
+    Resolve {
+        request: RequestId,
+        call: CallId,
+        outcome: Outcome,
+        reply: oneshot::Sender<ResolveAnswer>,
+    },
+    Cancel {
+        request: RequestId,
+        turn: TurnId,
+        cause: CancelCause,
+        initiator: Initiator,
+        deadline: Option<Stamp>,
+        reply: oneshot::Sender<CancelAnswer>,
+    },
+    PushToTalk {
+        request: RequestId,
+        down: bool,
+        reply: oneshot::Sender<()>,
+    },
+    Close {
+        cause: CancelCause,
+    },
+    Drain {
+        until: Stamp,
+    },
+    Snapshot {
+        reply: oneshot::Sender<Snapshot>,
+    },
 }
 
 /// What a message of the client comes to.
@@ -43,14 +97,25 @@ pub(super) fn read(message: FromClient, now: Stamp) -> Meaning {
     match message {
         FromClient::Hello { v } if v == VERSION => Meaning::Nothing,
         FromClient::Hello { v } => Meaning::Foreign(v),
-        FromClient::Text { text, .. } if text.reveal().len() > MAX_TEXT => {
+        FromClient::Text { text, .. } | FromClient::Submit { text, .. } if text.reveal().len() > MAX_TEXT => {
             let detail = format!("a text of {} bytes is too long; the most is {MAX_TEXT}: send it in parts", text.reveal().len());
             Meaning::Reply(ToClient::Problem { detail })
         }
         FromClient::Text { request, text } => Meaning::Command(request, Command::Say { request, text }, None),
+        FromClient::Submit { request, text, mode } => {
+            let (mode, named) = match mode {
+                Mode::StartOrSteer => (SubmitMode::StartOrSteer, None),
+                Mode::StartIfIdle => (SubmitMode::StartIfIdle, None),
+                Mode::Steer { expected } => (SubmitMode::Steer { expected }, Some(expected)),
+            };
+            Meaning::Command(request, Command::Submit { request, text, mode }, named)
+        }
+        FromClient::Approve { request, call, granted } => {
+            Meaning::Command(request, Command::Approve { request, call, granted }, None)
+        }
         FromClient::Cancel { request, turn } => {
-            let cancel = Command::Cancel { request, turn, cause: CancelCause::User, initiator: Initiator::Client };
-            Meaning::Command(request, cancel, Some(turn))
+            let (cause, initiator) = (CancelCause::User, Initiator::Client);
+            Meaning::Command(request, Command::Cancel { request, turn, cause, initiator, deadline: None }, Some(turn))
         }
         FromClient::PushToTalk { request, down } => Meaning::Command(request, Command::PushToTalk { request, down }, None),
         FromClient::Ack { seq } => Meaning::Ack(seq),
@@ -61,22 +126,26 @@ pub(super) fn read(message: FromClient, now: Stamp) -> Meaning {
     }
 }
 
-/// A handle's request as a command, and who waits for its answer.
+/// A handle's request as a command, and who waits for its answer. What is no command for the machine comes back.
 pub(super) fn command(ask: Ask) -> Result<(RequestId, Command, Waiter), Ask> {
     Ok(match ask {
         Ask::Say { request, text, reply } => (request, Command::Say { request, text }, Waiter::Say(reply)),
-        Ask::Cancel { request, turn, cause, initiator, reply } => {
-            (request, Command::Cancel { request, turn, cause, initiator }, Waiter::Cancel(reply))
+        Ask::Submit { request, text, mode, reply } => (request, Command::Submit { request, text, mode }, Waiter::Submit(reply)),
+        Ask::Announce { request, text, interruptible, reply } => {
+            (request, Command::Announce { request, text, interruptible }, Waiter::Submit(reply))
         }
-        Ask::PushToTalk { down, reply } => {
-            let request = RequestId::new();
-            (request, Command::PushToTalk { request, down }, Waiter::Done(reply))
+        Ask::Handover { request, handover, reply } => (request, Command::Handover { request, handover }, Waiter::Submit(reply)),
+        Ask::Approve { request, call, granted, reply } => {
+            (request, Command::Approve { request, call, granted }, Waiter::Approve(reply))
         }
-        Ask::Close { cause } => {
-            let request = RequestId::new();
-            (request, Command::Close { request, cause }, Waiter::Nobody)
+        Ask::Resolve { request, call, outcome, reply } => {
+            (request, Command::Resolve { request, call, outcome }, Waiter::Resolve(reply))
         }
-        other @ (Ask::Drain { .. } | Ask::Snapshot { .. }) => return Err(other),
+        Ask::Cancel { request, turn, cause, initiator, deadline, reply } => {
+            (request, Command::Cancel { request, turn, cause, initiator, deadline }, Waiter::Cancel(reply))
+        }
+        Ask::PushToTalk { request, down, reply } => (request, Command::PushToTalk { request, down }, Waiter::Done(reply)),
+        other @ (Ask::Close { .. } | Ask::Drain { .. } | Ask::Snapshot { .. }) => return Err(other),
     })
 }
 
@@ -86,15 +155,26 @@ pub(super) fn voice(evidence: VoiceEvidence) -> Voice {
     Voice { at, since, speech, quick, level_dbfs, noise_dbfs, explained }
 }
 
-/// A task's output in the machine's words. The audio itself stays outside; its length comes with it.
-pub(super) fn report(output: Output, audio: impl FnOnce(crate::provider::Chunk) -> (u64, usize, Timing)) -> Report {
+/// A task's output in the machine's words. The audio itself stays outside; its length comes with it. A call comes in its normal form,
+/// with its tool's own key.
+pub(super) fn report(output: Output, tools: &Toolbox, audio: impl FnOnce(Chunk) -> (u64, usize, Timing)) -> Report {
     match output {
         Output::Transcript(transcript) => Report::Transcript { text: transcript.text, is_final: transcript.is_final },
-        Output::Text(delta) => Report::Text { delta },
+        Output::Piece(Piece::Text(delta)) => Report::Text { delta },
+        Output::Piece(Piece::Call { tool, arguments }) => {
+            let arguments = normal(arguments);
+            let key = tools.key(&tool, arguments.reveal());
+            Report::Call { tool, arguments, key }
+        }
         Output::Audio(chunk) => {
             let (samples, chars, timing) = audio(chunk);
             Report::Audio { samples, chars, timing }
         }
+        Output::Found(text) => Report::Found { text },
+        Output::Checkpoint(checkpoint) => Report::Checkpoint { checkpoint },
+        Output::CommitAsked => Report::CommitAsked,
+        Output::Result(text) => Report::Result { text },
+        Output::Probed(outside) => Report::Probed { outside },
         Output::Ended(ended) => Report::Ended(ended),
     }
 }
@@ -122,13 +202,28 @@ mod tests {
     }
 
     #[test]
+    fn a_clients_steer_names_the_turn_it_looks_at() {
+        let request = RequestId::from_bits(9);
+        let steer = Mode::Steer { expected: TurnId(4) };
+        let Meaning::Command(_, command, named) =
+            read(FromClient::Submit { request, text: "wait".into(), mode: steer }, Stamp::ZERO)
+        else {
+            panic!("a command")
+        };
+        assert_eq!(named, Some(TurnId(4)));
+        let mode = SubmitMode::Steer { expected: TurnId(4) };
+        assert_eq!(command, Command::Submit { request, text: "wait".into(), mode });
+    }
+
+    #[test]
     fn a_clients_cancel_names_its_turn_and_is_the_users() {
         let request = RequestId::from_bits(9);
         let Meaning::Command(_, command, named) = read(FromClient::Cancel { request, turn: TurnId(4) }, Stamp::ZERO) else {
             panic!("a command")
         };
         assert_eq!(named, Some(TurnId(4)));
-        let want = Command::Cancel { request, turn: TurnId(4), cause: CancelCause::User, initiator: Initiator::Client };
+        let want =
+            Command::Cancel { request, turn: TurnId(4), cause: CancelCause::User, initiator: Initiator::Client, deadline: None };
         assert_eq!(command, want);
     }
 }

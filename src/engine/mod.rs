@@ -18,13 +18,19 @@ mod answers;
 mod beat;
 mod counters;
 mod ear;
+mod evidence;
 mod far_ear;
 mod handle;
 mod intake;
+mod jobs;
+mod open_calls;
 mod outlet;
 mod pump;
+mod records;
+mod results;
 mod session;
 mod tasks;
+mod toolbox;
 mod uplink;
 mod voice;
 
@@ -37,7 +43,10 @@ use std::time::Duration;
 use tokio::sync::{broadcast, mpsc, oneshot};
 
 pub use counters::Counters;
-pub use handle::{Records, Session};
+pub use evidence::{Asked, AskedCall, AskedInput, IsNow, Returned, Shows, TurnEvidence};
+pub use handle::Session;
+pub use open_calls::Unreconciled;
+pub use records::Records;
 
 use crate::audio::fence::Fence;
 use crate::audio::mic::MicChain;
@@ -46,7 +55,7 @@ use crate::event::{Pii, Retry};
 use crate::id::SessionId;
 use crate::observe::Metrics;
 use crate::observe::trace::Tracer;
-use crate::provider::{AnyLlm, AnyStt, AnyTts, Llm, Stt, Tts};
+use crate::provider::{AnyLlm, AnyRetriever, AnyStt, AnyTts, Llm, Retriever, Stt, Tool, Tts};
 use crate::store::{AnyStore, EventStore, Memory, StoreError};
 use crate::time::{BLOCK_SAMPLES, Clock as _, RuntimeClock};
 use crate::transport::Link;
@@ -57,10 +66,12 @@ use counters::Tally;
 use ear::Preroll;
 use far_ear::FarEar;
 use intake::Ask;
+use open_calls::OpenCalls;
 use outlet::{LinkEnd, Outlet};
 use pump::Pump;
 use session::Driver;
 use tasks::Tasks;
+use toolbox::Toolbox;
 
 /// Blocks in a playback ring: 400 ms.
 const PLAYBACK_BLOCKS: usize = 40;
@@ -91,6 +102,8 @@ struct Providers {
     stt: AnyStt,
     llm: AnyLlm,
     tts: AnyTts,
+    retriever: Option<AnyRetriever>,
+    tools: Toolbox,
     instructions: Option<Pii<String>>,
 }
 
@@ -136,7 +149,10 @@ pub struct Builder {
     policy: Policy,
     limits: Limits,
     store: Option<AnyStore>,
-    on_runtime: bool,
+    /// The wall time of a simulation, in which the beat turns on the runtime.
+    virtual_wall: Option<u64>,
+    #[cfg(feature = "lab")]
+    sabotage: Option<crate::turn::Sabotage>,
 }
 
 impl Builder {
@@ -164,10 +180,34 @@ impl Builder {
         self
     }
 
-    /// Turns the beat in tasks of the runtime instead of threads, so that it follows tokio's paused time. For tests and simulations:
-    /// a busy runtime makes it late.
-    pub fn virtual_pump(mut self) -> Self {
-        self.on_runtime = true;
+    /// Adds a tool that the model may ask for. Several may be added; none by default.
+    ///
+    /// # Panics
+    /// When it has no name, or a tool of its name was added before.
+    pub fn tool(mut self, tool: impl Tool) -> Self {
+        self.providers.tools.add(tool);
+        self
+    }
+
+    /// What looks things up for the model before it is asked, once a turn. Default nothing.
+    pub fn retriever(mut self, retriever: impl Retriever) -> Self {
+        self.providers.retriever = Some(AnyRetriever::new(retriever));
+        self
+    }
+
+    /// For tests and simulations: turns the beat in tasks of the runtime instead of threads, so that it follows tokio's paused time, and
+    /// writes `wall_unix_ms` (milliseconds since 1970) into every session's header, so that the same run writes the same log. A busy
+    /// runtime makes the beat late.
+    pub fn virtual_time(mut self, wall_unix_ms: u64) -> Self {
+        self.virtual_wall = Some(wall_unix_ms);
+        self
+    }
+
+    /// Breaks one law of the machine on purpose, so that a test can show that it is noticed.
+    #[cfg(feature = "lab")]
+    #[doc(hidden)]
+    pub fn sabotage(mut self, sabotage: crate::turn::Sabotage) -> Self {
+        self.sabotage = Some(sabotage);
         self
     }
 
@@ -180,7 +220,7 @@ impl Builder {
         assert!(rate == crate::time::SampleRate::HZ_16000, "a recogniser is given 16 kHz, and this one takes {rate}");
         let tally = Arc::<Tally>::default();
         let Limits { sessions, pump_threads } = self.limits;
-        let pump = if self.on_runtime {
+        let pump = if self.virtual_wall.is_some() {
             Pump::on_runtime(tally.clone())
         } else {
             Pump::on_threads(pump_threads, sessions, tally.clone()).expect("the system gives a thread")
@@ -192,7 +232,11 @@ impl Builder {
                 limits: self.limits,
                 store: self.store.unwrap_or_else(|| AnyStore::new(Memory::default())),
                 pump,
+                virtual_wall: self.virtual_wall,
+                #[cfg(feature = "lab")]
+                sabotage: self.sabotage,
                 metrics: Arc::default(),
+                open_calls: Arc::default(),
                 tally,
                 sessions: Mutex::default(),
                 draining: AtomicBool::new(false),
@@ -214,7 +258,11 @@ struct Shared {
     limits: Limits,
     store: AnyStore,
     pump: Pump,
+    virtual_wall: Option<u64>,
+    #[cfg(feature = "lab")]
+    sabotage: Option<crate::turn::Sabotage>,
     metrics: Arc<Mutex<Metrics>>,
+    open_calls: Arc<Mutex<OpenCalls>>,
     tally: Arc<Tally>,
     sessions: Mutex<BTreeMap<SessionId, Session>>,
     draining: AtomicBool,
@@ -223,6 +271,19 @@ struct Shared {
 impl Shared {
     fn sessions(&self) -> MutexGuard<'_, BTreeMap<SessionId, Session>> {
         self.sessions.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// A machine that knows what the engine can do.
+    fn machine(&self) -> Machine {
+        #[cfg_attr(not(feature = "lab"), expect(unused_mut, reason = "only a lab breaks laws"))]
+        let mut machine = Machine::new(self.policy.clone())
+            .with_tools(self.providers.tools.declarations())
+            .with_retrieval(self.providers.retriever.is_some());
+        #[cfg(feature = "lab")]
+        if let Some(law) = self.sabotage {
+            machine.sabotage(law);
+        }
+        machine
     }
 
     /// A session is over.
@@ -235,11 +296,20 @@ impl Engine {
     /// Prepares an engine with these providers.
     pub fn builder(stt: impl Stt, llm: impl Llm, tts: impl Tts) -> Builder {
         Builder {
-            providers: Providers { stt: AnyStt::new(stt), llm: AnyLlm::new(llm), tts: AnyTts::new(tts), instructions: None },
+            providers: Providers {
+                stt: AnyStt::new(stt),
+                llm: AnyLlm::new(llm),
+                tts: AnyTts::new(tts),
+                retriever: None,
+                tools: Toolbox::default(),
+                instructions: None,
+            },
             policy: Policy::default(),
             limits: Limits::default(),
             store: None,
-            on_runtime: false,
+            virtual_wall: None,
+            #[cfg(feature = "lab")]
+            sabotage: None,
         }
     }
 
@@ -292,7 +362,8 @@ impl Engine {
             silent_beats: u32::MAX,
             toll: Default::default(),
         });
-        let handle = Arc::new(handle::Inner::new(id, clock, shared.store.clone(), store.stored(), shared.tally.clone()));
+        let tools = shared.providers.tools.clone();
+        let handle = Arc::new(handle::Inner::new(id, clock, shared.store.clone(), store.stored(), shared.tally.clone(), tools));
         let (news, _) = broadcast::channel(NEWS);
         let (asks, from_handles) = mpsc::channel::<Ask>(ASKS);
         let session = Session { inner: handle.clone(), asks, news: news.downgrade() };
@@ -306,6 +377,8 @@ impl Engine {
             handle: handle.clone(),
             providers: shared.providers.clone(),
             metrics: shared.metrics.clone(),
+            open_calls: shared.open_calls.clone(),
+            calls: Default::default(),
             tracer: Tracer::new(id),
             tally: shared.tally.clone(),
             parked: Default::default(),
@@ -317,7 +390,7 @@ impl Engine {
             shared: shared.clone(),
             handle,
             clock,
-            machine: Machine::new(shared.policy.clone()),
+            machine: shared.machine(),
             outlet,
             tasks: Tasks::new(clock, shared.tally.clone()),
             preroll: Preroll::new(),
@@ -327,6 +400,7 @@ impl Engine {
             from_client,
             link_closed: closed,
             stored,
+            virtual_wall: shared.virtual_wall,
             ending: Default::default(),
         };
         Ok((session, driver, beat))
@@ -350,6 +424,12 @@ impl Engine {
     /// A picture of what was measured, over all sessions since the engine was built.
     pub fn metrics(&self) -> Metrics {
         self.shared.metrics.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+    }
+
+    /// The calls of which nobody knows whether they happened, or after which a person has to look: over all sessions, those that are
+    /// over too, the longest open first. A session that has ended asks no more; what it left open stays here, 4,096 calls at most.
+    pub fn unreconciled(&self) -> Vec<Unreconciled> {
+        self.shared.open_calls.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).picture()
     }
 
     /// A picture of the counters.

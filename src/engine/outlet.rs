@@ -5,7 +5,7 @@
 //! | full | parked | not read |
 //! |---|---|---|
 //! | the store's queue | records, 4,096 at most; beyond, the session ends | results of all tasks |
-//! | the playback ring | the chunk being cut | audio |
+//! | the playback ring | the chunk being cut, and voices that come after it | audio |
 //! | a synthesizer's text | pieces of text | text |
 //! | the link's queue | nothing: the link is closed, the client resumes from the store | |
 //!
@@ -22,20 +22,22 @@ use super::answers::{Waiter, Waiters};
 use super::counters::{Tally, add, count};
 use super::ear::{EarQueue, Preroll, ear};
 use super::handle::Inner;
-use super::tasks::{Appetite, Tasks};
+use super::open_calls::{CallFold, OpenCalls};
+use super::results::Appetite;
+use super::tasks::Tasks;
 use super::uplink::MicPiece;
-use super::voice::{Placed, Voice};
+use super::voice::{Voice, Voices};
 use crate::audio::fence::{Fence, Mode};
 use crate::audio::ring::PlaybackWriter;
-use crate::event::{Event, LateKind, Record, Timing};
+use crate::event::{Event, LateKind, Pii, Record, Timing};
 use crate::id::{Generation, RequestId, Seq, TaskId, TurnId};
 use crate::observe::Metrics;
 use crate::observe::trace::Tracer;
-use crate::provider::{Chunk, Speaker, Turn};
+use crate::provider::{Chunk, Message, Prompt, ToolCall};
 use crate::store::{AppendError, Writer};
 use crate::time::Stamp;
 use crate::transport::wire::ToClient;
-use crate::turn::{Effect, Input, Message, RequestKind, Role, TaskSpec};
+use crate::turn::{self, Effect, Input, RequestKind, TaskSpec};
 
 /// Records that wait for the store, at most. Only commands and voice can add to them, so this is minutes of a dead store.
 const OUTBOX: usize = 4_096;
@@ -56,6 +58,8 @@ pub(super) struct Outlet {
     pub(super) handle: Arc<Inner>,
     pub(super) providers: Providers,
     pub(super) metrics: Arc<Mutex<Metrics>>,
+    pub(super) open_calls: Arc<Mutex<OpenCalls>>,
+    pub(super) calls: CallFold,
     pub(super) tracer: Tracer,
     pub(super) tally: Arc<Tally>,
     pub(super) parked: Parked,
@@ -76,7 +80,7 @@ pub(super) struct Parked {
 #[derive(Default)]
 pub(super) struct Work {
     ears: BTreeMap<TaskId, EarQueue>,
-    voices: BTreeMap<TaskId, Voice>,
+    voices: Voices,
     /// The chunk just reported, until the machine says whether it may sound.
     offered: Option<(TaskId, Vec<f32>)>,
     /// What a door refused, for the machine.
@@ -124,12 +128,12 @@ impl Outlet {
             }
             Effect::StartTask { task, generation, deadline, spec } => self.start(task, generation, deadline, spec, tasks, preroll),
             Effect::Feed { task, text } => {
-                if let Some(voice) = self.work.voices.get_mut(&task) {
+                if let Some(voice) = self.work.voices.get_mut(task) {
                     voice.feed(text);
                 }
             }
             Effect::EndFeed { task } => {
-                if let Some(voice) = self.work.voices.get_mut(&task) {
+                if let Some(voice) = self.work.voices.get_mut(task) {
                     voice.end_text();
                 }
                 // Dropping the queue ends the utterance; what is in it is still passed on.
@@ -137,11 +141,13 @@ impl Outlet {
             }
             Effect::Play { task } => {
                 if let Some((of, samples)) = self.work.offered.take_if(|(of, _)| *of == task)
-                    && let Some(voice) = self.work.voices.get_mut(&of)
+                    && let Some(voice) = self.work.voices.get_mut(of)
                 {
                     voice.play(samples);
                 }
             }
+            Effect::LetCommit { task, .. } => tasks.leave(task, true),
+            Effect::RefuseCommit { task, .. } => tasks.leave(task, false),
             Effect::Finish => self.state.finished = true,
         }
     }
@@ -155,16 +161,14 @@ impl Outlet {
     fn raise(&mut self, generation: Generation) {
         self.fence.raise(generation);
         self.state.generation = generation;
-        for voice in self.work.voices.values_mut().filter(|voice| voice.generation() < generation) {
-            voice.silence();
-        }
+        self.work.voices.silence_before(generation);
         self.parked.ring_full = false;
     }
 
     /// A task that was told to stop is given nothing more.
     fn starve(&mut self, task: TaskId) {
         self.work.ears.remove(&task);
-        if let Some(voice) = self.work.voices.get_mut(&task) {
+        if let Some(voice) = self.work.voices.get_mut(task) {
             voice.silence();
             voice.end_sound();
         }
@@ -185,21 +189,32 @@ impl Outlet {
                 self.work.ears.insert(task, queue);
                 tasks.listen(task, deadline, self.providers.stt.clone(), feed);
             }
-            TaskSpec::Generate { context, .. } => {
-                let instructions = self.providers.instructions.iter().map(|text| Turn {
-                    speaker: Speaker::System,
-                    text: text.clone(),
-                    interrupted: false,
-                });
-                let conversation = instructions.chain(context.into_iter().map(told)).collect();
-                tasks.generate(task, deadline, self.providers.llm.clone(), conversation);
+            TaskSpec::Retrieve { context, .. } => {
+                let context = context.into_iter().map(told).collect();
+                tasks.retrieve(task, deadline, self.providers.retriever.clone(), context);
+            }
+            TaskSpec::Generate { context, found, constraints, .. } => {
+                let prompt = self.prompt(context, found, constraints);
+                tasks.generate(task, deadline, self.providers.llm.clone(), prompt);
             }
             TaskSpec::Synthesize { .. } => {
                 let (voice, words) = Voice::new(self.providers.tts.info().rate, generation);
-                self.work.voices.insert(task, voice);
+                self.work.voices.add(task, voice);
                 tasks.synthesize(task, deadline, self.providers.tts.clone(), words);
             }
+            TaskSpec::Tool { tool, arguments, key, .. } => {
+                tasks.tool(task, deadline, self.providers.tools.get(&tool), ToolCall { arguments, key });
+            }
+            TaskSpec::Reconcile { tool, key, .. } => tasks.reconcile(task, deadline, self.providers.tools.get(&tool), key),
+            TaskSpec::Compensate { tool, key, .. } => tasks.compensate(task, deadline, self.providers.tools.get(&tool), key),
         }
+    }
+
+    /// What the model is asked: the instructions, what was looked up, what must be heeded, then the conversation.
+    fn prompt(&self, context: Vec<turn::Message>, found: Option<Pii<String>>, constraints: Option<Pii<String>>) -> Prompt {
+        let system = [self.providers.instructions.clone(), found, constraints].into_iter().flatten();
+        let system = system.filter(|text| !text.reveal().is_empty()).map(|text| Message::System { text });
+        Prompt { conversation: system.chain(context.into_iter().map(told)).collect(), tools: self.providers.tools.infos() }
     }
 
     fn append(&mut self, now: Stamp, record: Arc<Record>) {
@@ -211,6 +226,7 @@ impl Outlet {
         }
         self.tracer.absorb(&record);
         self.metrics.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).absorb(self.handle.id, &record);
+        self.calls.absorb(self.handle.id, &record, &self.open_calls, &self.tally);
         self.parked.records.push_back(record);
         self.store(now);
     }
@@ -280,7 +296,7 @@ impl Outlet {
 
     /// Keeps a chunk until the machine says whether it may sound. Returns what the machine has to know of it.
     pub(super) fn offer(&mut self, task: TaskId, chunk: Chunk) -> (u64, usize, Timing) {
-        let samples = match self.work.voices.get_mut(&task) {
+        let samples = match self.work.voices.get_mut(task) {
             Some(voice) => voice.length(chunk.samples.len()),
             None => 0,
         };
@@ -296,7 +312,7 @@ impl Outlet {
     /// A task is over: its voice ends with what is queued.
     pub(super) fn task_ended(&mut self, task: TaskId) {
         self.work.ears.remove(&task);
-        if let Some(voice) = self.work.voices.get_mut(&task) {
+        if let Some(voice) = self.work.voices.get_mut(task) {
             voice.end_sound();
         }
     }
@@ -304,19 +320,11 @@ impl Outlet {
     /// Tries again to place what is parked.
     pub(super) fn settle(&mut self, now: Stamp) {
         self.store(now);
-        let mut full = false;
-        for voice in self.work.voices.values_mut() {
-            voice.pass_on();
-            match voice.place(&mut self.ring) {
-                Placed::All => {}
-                Placed::Full => full = true,
-                Placed::Stale => {
-                    count(&self.tally.playback_stale);
-                    self.work.refused.push_back(Input::Late { kind: LateKind::Audio, generation: voice.generation() });
-                }
-            }
-        }
-        self.work.voices.retain(|_, voice| !voice.is_done());
+        let (refused, stale) = (&mut self.work.refused, &self.tally.playback_stale);
+        let full = self.work.voices.place(&mut self.ring, |generation| {
+            count(stale);
+            refused.push_back(Input::Late { kind: LateKind::Audio, generation });
+        });
         if full && !self.parked.ring_full {
             count(&self.tally.playback_full);
         }
@@ -332,7 +340,7 @@ impl Outlet {
     pub(super) fn appetite(&self) -> Appetite {
         Appetite {
             any: self.parked.records.is_empty(),
-            text: !self.work.voices.values().any(Voice::is_full),
+            text: !self.work.voices.iter().any(Voice::is_full),
             audio: !self.parked.ring_full,
         }
     }
@@ -340,7 +348,7 @@ impl Outlet {
     /// Resolves when something parked may find room in the store or at a synthesizer. (For the ring, the pump's beat tells.)
     pub(super) fn room(&self) -> impl Future<Output = ()> + Send + use<> {
         let store = (!self.parked.records.is_empty()).then(|| self.store.queue());
-        let words = self.work.voices.values().find_map(Voice::word_room);
+        let words = self.work.voices.iter().find_map(Voice::word_room);
         async move {
             // A permit is given back at once: the outlet is the only one who sends, so the room stays.
             match (store, words) {
@@ -371,6 +379,11 @@ impl Outlet {
         !self.state.running.is_empty()
     }
 
+    /// Whether a call whose turn is over is being asked after.
+    pub(super) fn is_asking(&self) -> bool {
+        self.calls.is_asking()
+    }
+
     /// Whether the session is over, in order or because its store failed.
     pub(super) fn is_over(&self) -> bool {
         self.state.finished || self.state.broken
@@ -378,10 +391,11 @@ impl Outlet {
 }
 
 /// An entry of the conversation in a provider's words.
-fn told(message: Message) -> Turn {
-    let speaker = match message.role {
-        Role::User => Speaker::User,
-        Role::Assistant => Speaker::Assistant,
-    };
-    Turn { speaker, text: message.text, interrupted: message.interrupted }
+fn told(message: turn::Message) -> Message {
+    match message {
+        turn::Message::User { text } => Message::User { text },
+        turn::Message::Assistant { text, interrupted } => Message::Assistant { text, interrupted },
+        turn::Message::Call { call, tool, arguments } => Message::Call { call, tool, arguments },
+        turn::Message::Result { call, ending, text } => Message::Result { call, ending, text },
+    }
 }

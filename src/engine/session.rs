@@ -17,16 +17,20 @@ use super::ear::Preroll;
 use super::handle::Inner;
 use super::intake::{self, Ask, Meaning};
 use super::outlet::Outlet;
-use super::tasks::{Output, Tasks};
+use super::results::Output;
+use super::tasks::Tasks;
 use super::uplink::Down;
 use crate::event::CancelCause;
-use crate::id::{RequestId, Seq, TaskId};
+use crate::id::{Seq, TaskId};
 use crate::time::{Clock as _, RuntimeClock, Stamp, wall_unix_millis};
 use crate::transport::wire::{FromClient, ToClient, VERSION};
 use crate::turn::{Command, Input, LinkFact, Machine, RequestKind};
 
 /// Longest wait for tasks that were aborted, for the store's last records, and for the pump, at the end of a session, each.
 const LAST_WAIT: Duration = Duration::from_secs(2);
+
+/// How long a session that has nothing else to do asks on after calls whose outcome nobody knows. Then they stay open, and listed.
+const ASKS_ON: Duration = Duration::from_secs(10);
 
 /// Timers fired in one turn of the loop, at most.
 const TIMERS: usize = 64;
@@ -46,6 +50,8 @@ pub(super) struct Driver {
     pub(super) from_client: mpsc::Receiver<FromClient>,
     pub(super) link_closed: CancellationToken,
     pub(super) stored: watch::Receiver<Seq>,
+    /// The wall time of a simulation.
+    pub(super) virtual_wall: Option<u64>,
     pub(super) ending: Ending,
 }
 
@@ -58,6 +64,8 @@ pub(super) struct Ending {
     closing: bool,
     /// Running turns are waited for until then.
     drain_until: Option<Stamp>,
+    /// With its link lost and its turns over, it asks after open calls until then.
+    asks_until: Option<Stamp>,
     /// The store will not come back.
     store_gone: bool,
     /// The last word to the client.
@@ -82,7 +90,8 @@ impl Driver {
         let now = self.clock.now();
         self.outlet.first(self.machine.generation());
         self.greet(now);
-        self.step(now, Input::Begin { wall_unix_ms: wall_unix_millis() });
+        let wall_unix_ms = self.virtual_wall.unwrap_or_else(wall_unix_millis);
+        self.step(now, Input::Begin { session: self.handle.id, wall_unix_ms });
         self.step(now, Input::Link(LinkFact::Up));
     }
 
@@ -111,7 +120,7 @@ impl Driver {
 
     async fn wait(&mut self) -> Happened {
         let due = self.machine.deadline().map(|(due, _)| due);
-        let due = due.into_iter().chain(self.ending.drain_until).min();
+        let due = due.into_iter().chain(self.ending.drain_until).chain(self.ending.asks_until).min();
         let appetite = self.outlet.appetite();
         let (lost, store_gone) = (self.ending.link_lost, self.ending.store_gone);
         tokio::select! {
@@ -159,16 +168,16 @@ impl Driver {
 
     fn asked(&mut self, now: Stamp, ask: Ask) {
         match intake::command(ask) {
-            Ok((_, Command::Close { cause, .. }, _)) => self.close(now, cause),
             Ok((request, command, waiter)) => {
                 if self.outlet.wait_for(request, command.kind(), waiter) {
                     self.step(now, Input::Command(command));
                 }
             }
+            Err(Ask::Close { cause }) => self.close(now, cause),
             // A handle that does not wait for its snapshot is not told.
             Err(Ask::Snapshot { reply }) => drop(reply.send(self.machine.snapshot())),
             Err(Ask::Drain { until }) => {
-                let request = RequestId::new();
+                let request = self.handle.next_request();
                 self.ending.drain_until = Some(until);
                 self.ending.reason = Some("draining");
                 self.outlet.wait_for(request, RequestKind::Drain, Waiter::Nobody);
@@ -220,7 +229,7 @@ impl Driver {
         if matches!(output, Output::Ended(_)) {
             self.outlet.task_ended(task);
         }
-        let report = intake::report(output, |chunk| self.outlet.offer(task, chunk));
+        let report = intake::report(output, &self.handle.tools, |chunk| self.outlet.offer(task, chunk));
         self.step(now, Input::Task { task, report });
         self.outlet.withdraw();
     }
@@ -234,7 +243,7 @@ impl Driver {
 
     fn close(&mut self, now: Stamp, cause: CancelCause) {
         if !std::mem::replace(&mut self.ending.closing, true) {
-            let request = RequestId::new();
+            let request = self.handle.next_request();
             self.ending.reason.get_or_insert("closed");
             self.outlet.wait_for(request, RequestKind::Close, Waiter::Nobody);
             self.step(now, Input::Command(Command::Close { request, cause }));
@@ -253,15 +262,21 @@ impl Driver {
             self.lose_link(now);
         }
         let idle = !self.outlet.is_running();
+        let done = idle && !self.outlet.is_asking();
         if let Some(until) = self.ending.drain_until
-            && (idle || until <= now)
+            && (done || until <= now)
         {
             self.ending.drain_until = None;
             self.close(now, CancelCause::Shutdown);
         }
-        // Nobody can come back to a session without a link (yet): it ends when its policy has run.
-        if self.ending.link_lost && idle {
-            self.close(now, CancelCause::Transport);
+        // Nobody can come back to a session without a link (yet): it ends when its policy has run, and what it left open is known or
+        // has been asked after long enough.
+        if self.ending.link_lost && idle && !self.ending.closing {
+            let until = *self.ending.asks_until.get_or_insert(now + ASKS_ON);
+            if done || until <= now {
+                self.ending.asks_until = None;
+                self.close(now, CancelCause::Transport);
+            }
         }
     }
 
@@ -283,21 +298,17 @@ impl Driver {
 
     /// Leaves nothing behind: no task, no record unwritten, no place in the pump.
     async fn end(mut self) {
-        if !within(LAST_WAIT, self.tasks.shutdown()).await {
+        if within(LAST_WAIT, self.tasks.shutdown()).await.is_none() {
             self.tasks.give_up();
         }
-        if !within(LAST_WAIT, self.flush()).await {
+        if within(LAST_WAIT, self.flush()).await.is_none() {
             tracing::error!("the store did not take the session's last records in time");
         }
         self.outlet.tell(ToClient::Bye { reason: self.ending.reason.unwrap_or("closed").to_owned() });
         self.link_closed.cancel();
         self.down.leave();
         // The beat comes home to be dropped here, on a thread that may free memory. One whose link panicked may be gone.
-        if !within(LAST_WAIT, async {
-            let _left = (&mut self.home).await.is_err();
-        })
-        .await
-        {
+        if within(LAST_WAIT, &mut self.home).await.is_none() {
             tracing::warn!("the pump did not let go in time");
         }
     }
@@ -325,8 +336,11 @@ async fn until(clock: RuntimeClock, due: Option<Stamp>) {
     }
 }
 
-/// Whether `work` was done in `time`.
-#[allow(clippy::disallowed_methods, reason = "a session's end is bounded, whatever its parts do")]
-async fn within(time: Duration, work: impl Future<Output = ()>) -> bool {
-    tokio::time::timeout(time, work).await.is_ok()
+/// What `work` came to, or `None` when it was not done in `time`.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a session's end, and what a handle asks of the outside, is bounded whatever others do"
+)]
+pub(super) async fn within<T>(time: Duration, work: impl Future<Output = T>) -> Option<T> {
+    tokio::time::timeout(time, work).await.ok()
 }

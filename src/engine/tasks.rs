@@ -1,10 +1,11 @@
 //! The running work of one session: from a task's name to its handle, its stop signal and its results. Nothing is orphaned unseen.
 //!
-//! * A task is one call of a provider. Its results wait in a queue of its own (32), which holds the provider back.
+//! * A task is one call of a provider. Its results wait in a queue of its own, which holds the provider back ([`super::results`]); what
+//!   each kind of work runs stands in [`super::jobs`].
 //! * A stop is a signal; an abort ends the task at its next await. A provider that blocks its thread cannot be ended: it is cut off,
 //!   counted, and waited for, bounded, at the end of the session.
-//! * Laws: a task's last output is [`Output::Ended`], once, after all its others; a panic is an end like another; after
-//!   [`Tasks::shutdown`] none is alive.
+//! * Laws: a task's last output is [`Output::Ended`], once, after all its others; a panic is an end like another, and one of a tool
+//!   with leave to commit is an end in doubt; a tool gets leave at most once; after [`Tasks::shutdown`] none is alive.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -14,32 +15,20 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinHandle};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::counters::{Tally, count};
-use super::ear::EarFeed;
-use crate::event::{Pii, Retry};
+use super::results::{Appetite, Output, Results, What};
+use crate::event::Retry;
 use crate::id::TaskId;
-use crate::provider::{AnyLlm, AnyStt, AnyTts, AudioStream, Chunk, ProviderError, Sink, TaskCx, Transcript, Turn, Words};
+use crate::provider::{ProviderError, TaskCx};
 use crate::time::{Clock as _, RuntimeClock, Stamp};
 use crate::turn::Ended;
 
-/// Results that wait for the session, per task, at most.
-const RESULTS: usize = 32;
 /// An aborted task that is still there after this blocks its thread.
 const LEAVES_WITHIN: Duration = Duration::from_millis(100);
-
-/// What came out of a task.
-#[derive(Debug)]
-pub(super) enum Output {
-    Transcript(Transcript),
-    Text(Pii<String>),
-    Audio(Chunk),
-    Ended(Ended),
-}
 
 /// The tasks of one session.
 pub(super) struct Tasks {
@@ -65,33 +54,7 @@ struct Live {
     /// Set when the provider has returned; what waits in the queue is still passed on first.
     ended: Option<Ended>,
     aborted: bool,
-    /// A listening task's microphone; the providers of the others are fed elsewhere.
     what: What,
-}
-
-enum Results {
-    Listen(mpsc::Receiver<Transcript>),
-    Generate(mpsc::Receiver<Pii<String>>),
-    Synthesize(mpsc::Receiver<Chunk>),
-}
-
-/// What kind of work a task is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum What {
-    Listen,
-    Generate,
-    Synthesize,
-}
-
-/// Whose results may be read now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Appetite {
-    /// False while the store has no room: then nothing is read.
-    pub(super) any: bool,
-    /// False while text waits for a synthesizer.
-    pub(super) text: bool,
-    /// False while audio waits for the playback ring.
-    pub(super) audio: bool,
 }
 
 impl Tasks {
@@ -99,40 +62,22 @@ impl Tasks {
         Tasks { live: BTreeMap::new(), leaving: Vec::new(), last: TaskId(0), clock, tally }
     }
 
-    pub(super) fn listen(&mut self, task: TaskId, deadline: Stamp, stt: AnyStt, feed: EarFeed) {
-        let (out, results) = Sink::new(RESULTS);
-        self.start(task, deadline, What::Listen, Results::Listen(results), |cx| async move {
-            let (mic, audio) = AudioStream::new(1);
-            let listening = stt.listen(audio, out, cx);
-            tokio::pin!(listening);
-            tokio::select! {
-                biased;
-                done = &mut listening => return done,
-                () = feed.run(mic) => {}
-            }
-            listening.await
-        });
-    }
-
-    pub(super) fn generate(&mut self, task: TaskId, deadline: Stamp, llm: AnyLlm, conversation: Vec<Turn>) {
-        let (out, results) = Sink::new(RESULTS);
-        let work = |cx| async move { llm.reply(conversation, out, cx).await };
-        self.start(task, deadline, What::Generate, Results::Generate(results), work);
-    }
-
-    pub(super) fn synthesize(&mut self, task: TaskId, deadline: Stamp, tts: AnyTts, words: Words) {
-        let (out, results) = Sink::new(RESULTS);
-        let work = |cx| async move { tts.speak(words, out, cx).await };
-        self.start(task, deadline, What::Synthesize, Results::Synthesize(results), work);
-    }
-
-    fn start<F, W>(&mut self, task: TaskId, deadline: Stamp, what: What, results: Results, work: F)
-    where
-        F: FnOnce(TaskCx) -> W,
-        W: Future<Output = Result<(), ProviderError>> + Send + 'static,
-    {
+    /// A context that ends at `deadline`, and the signal that stops it.
+    pub(super) fn context(&self, deadline: Stamp) -> (CancellationToken, TaskCx) {
         let stop = CancellationToken::new();
-        let work = work(TaskCx::new(Arc::new(self.clock), deadline, stop.clone()));
+        let cx = TaskCx::new(Arc::new(self.clock), deadline, stop.clone());
+        (stop, cx)
+    }
+
+    /// Starts one piece of work, which is stopped by `stop` and speaks through `results`.
+    pub(super) fn start(
+        &mut self,
+        task: TaskId,
+        what: What,
+        stop: CancellationToken,
+        results: Results,
+        work: impl Future<Output = Result<(), ProviderError>> + Send + 'static,
+    ) {
         let alive = Alive::new(self.tally.clone());
         let span = tracing::info_span!("provider", %task, kind = ?what);
         let handle = tokio::spawn(
@@ -164,6 +109,13 @@ impl Tasks {
         }
     }
 
+    /// Answers a tool that asks for leave to commit. A tool that does not wait, or no longer, is not told.
+    pub(super) fn leave(&mut self, task: TaskId, granted: bool) {
+        if let Some(live) = self.live.get_mut(&task) {
+            live.results.leave(granted);
+        }
+    }
+
     /// The next output that may be read. Pends for ever while there is none.
     pub(super) async fn next(&mut self, appetite: Appetite) -> (TaskId, Output) {
         std::future::poll_fn(|cx| self.poll_next(cx, appetite)).await
@@ -179,9 +131,9 @@ impl Tasks {
         for task in order().collect::<Vec<_>>() {
             let Some(live) = self.live.get_mut(&task) else { continue };
             let wanted = match live.what {
-                What::Listen => true,
                 What::Generate => appetite.text,
                 What::Synthesize => appetite.audio,
+                What::Listen | What::Retrieve | What::Tool | What::Reconcile | What::Compensate => true,
             };
             // An aborted task has nothing more to say; that it is over is always heard.
             if !wanted && !live.aborted {
@@ -267,6 +219,10 @@ impl Live {
             return Poll::Ready(Output::Ended(ended));
         }
         if self.aborted {
+            // A tool that had really finished keeps its result, abort or not.
+            if let Some(result) = self.results.last_word() {
+                return Poll::Ready(result);
+            }
             // Gone, or cut off: in both cases this is its end for the session.
             let ended = match Pin::new(&mut self.handle).poll(cx) {
                 Poll::Ready(Err(failed)) if failed.is_panic() => self.outcome(Err(failed), tally),
@@ -275,7 +231,7 @@ impl Live {
             return Poll::Ready(Output::Ended(ended));
         }
         loop {
-            if let Poll::Ready(Some(output)) = self.results.poll(cx) {
+            if let Poll::Ready(Some(output)) = self.results.poll(cx, tally) {
                 return Poll::Ready(output);
             }
             if let Some(ended) = self.ended {
@@ -296,6 +252,10 @@ impl Live {
         match result {
             Ok(Ok(())) => Ended::Finished,
             Ok(Err(ProviderError::Stopped)) => Ended::Stopped,
+            Ok(Err(ProviderError::Unknown { why })) if self.what == What::Tool => {
+                tracing::warn!(why, "a tool does not know whether it happened");
+                Ended::Unknown
+            }
             Ok(Err(error)) => {
                 tracing::warn!(kind = ?self.what, %error, "a provider failed");
                 Ended::Failed(error.retry())
@@ -303,36 +263,19 @@ impl Live {
             Err(failed) if failed.is_panic() => {
                 count(&tally.task_panics);
                 tracing::error!(kind = ?self.what, "a provider panicked");
-                Ended::Failed(Retry::Never)
+                // Whoever had leave to commit and panicked may have committed: nobody may claim that nothing was changed.
+                if self.results.has_leave() { Ended::Unknown } else { Ended::Failed(Retry::Never) }
             }
             Err(_) => Ended::Aborted,
         }
     }
 }
 
-impl Results {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Output>> {
-        match self {
-            Results::Listen(from) => from.poll_recv(cx).map(|item| item.map(Output::Transcript)),
-            Results::Generate(from) => from.poll_recv(cx).map(|item| item.map(Output::Text)),
-            Results::Synthesize(from) => from.poll_recv(cx).map(|item| item.map(Output::Audio)),
-        }
-    }
-
-    fn close(&mut self) {
-        match self {
-            Results::Listen(from) => from.close(),
-            Results::Generate(from) => from.close(),
-            Results::Synthesize(from) => from.close(),
-        }
-    }
-}
-
 /// Counts a task as alive until its future is dropped: by return, abort or panic.
-struct Alive(Arc<Tally>);
+pub(super) struct Alive(Arc<Tally>);
 
 impl Alive {
-    fn new(tally: Arc<Tally>) -> Self {
+    pub(super) fn new(tally: Arc<Tally>) -> Self {
         count(&tally.tasks_alive);
         Alive(tally)
     }

@@ -1,7 +1,10 @@
-//! One answer's voice on its way: text to the synthesizer, sound from it into the playback ring. Never waits; what finds no room
-//! stays here, and whoever makes more is not read meanwhile.
+//! One voice on its way: text to the synthesizer, sound from it into the playback ring. Never waits; what finds no room stays here,
+//! and whoever makes more is not read meanwhile.
+//!
+//! An answer is spoken by one voice after another (one for each time that the model was asked). [`Voices`] keeps them in their order:
+//! a later one of the same generation waits until the earlier is wholly in the ring, and its positions go on from there.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use tokio::sync::mpsc;
 
@@ -9,9 +12,9 @@ use crate::audio::block::Block;
 use crate::audio::ring::{PlaybackWriter, PushError};
 use crate::audio::slice::Slicer;
 use crate::event::Pii;
-use crate::id::Generation;
+use crate::id::{Generation, TaskId};
 use crate::provider::Words;
-use crate::time::{HOUSE_RATE, SampleRate};
+use crate::time::{HOUSE_RATE, SamplePos, SampleRate};
 
 /// Pieces of text that wait for a synthesizer, at most; more wait in the outlet, and the model is not read.
 const WORDS: usize = 64;
@@ -28,6 +31,8 @@ pub(super) struct Voice {
     taken_in: u64,
     told: u64,
     slicer: Slicer,
+    /// Where its first sample stands in the generation: after all voices before it.
+    base: SamplePos,
     chunks: VecDeque<Vec<f32>>,
     bitten: usize,
     blocks: VecDeque<Block>,
@@ -61,6 +66,7 @@ impl Voice {
             taken_in: 0,
             told: 0,
             slicer: Slicer::new(rate, generation),
+            base: SamplePos::ZERO,
             chunks: VecDeque::new(),
             bitten: 0,
             blocks: VecDeque::new(),
@@ -69,10 +75,6 @@ impl Voice {
             finished: false,
         };
         (voice, stream)
-    }
-
-    pub(super) fn generation(&self) -> Generation {
-        self.generation
     }
 
     pub(super) fn feed(&mut self, text: Pii<String>) {
@@ -129,7 +131,7 @@ impl Voice {
         }
     }
 
-    /// The synthesizer is done: what is queued ends the answer.
+    /// The synthesizer is done: what is queued ends its part of the answer.
     pub(super) fn end_sound(&mut self) {
         self.over = true;
         self.text_over = true;
@@ -171,8 +173,14 @@ impl Voice {
             } else {
                 return Placed::All;
             }
-            self.blocks.extend(self.cut.drain(..));
+            let base = self.base.0;
+            self.blocks.extend(self.cut.drain(..).map(|block| Block { position: block.position + base, ..block }));
         }
+    }
+
+    /// Where the voice after it begins.
+    fn end(&self) -> SamplePos {
+        self.base + self.slicer.position().0
     }
 
     /// Drops all sound that is not in the ring; nothing more is ever placed.
@@ -184,11 +192,74 @@ impl Voice {
     }
 }
 
+/// The voices of a session, in the order in which they were started.
+#[derive(Default)]
+pub(super) struct Voices {
+    by_task: BTreeMap<TaskId, Voice>,
+    /// Of this generation so much is in the ring, by voices that are done.
+    placed: (Generation, SamplePos),
+}
+
+impl Voices {
+    pub(super) fn add(&mut self, task: TaskId, voice: Voice) {
+        self.by_task.insert(task, voice);
+    }
+
+    pub(super) fn get_mut(&mut self, task: TaskId) -> Option<&mut Voice> {
+        self.by_task.get_mut(&task)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Voice> {
+        self.by_task.values()
+    }
+
+    /// Drops the sound of every voice older than `generation`.
+    pub(super) fn silence_before(&mut self, generation: Generation) {
+        for voice in self.by_task.values_mut().filter(|voice| voice.generation < generation) {
+            voice.silence();
+        }
+    }
+
+    /// Gives the synthesizers text and puts as much sound into the ring as it takes, in order. Whether the ring is full comes back;
+    /// `stale` is told each generation that the ring refused.
+    pub(super) fn place(&mut self, ring: &mut PlaybackWriter, mut stale: impl FnMut(Generation)) -> bool {
+        let mut full = false;
+        // The generation whose earlier voice is not wholly in the ring.
+        let mut busy = Generation::UNSET;
+        for voice in self.by_task.values_mut() {
+            voice.pass_on();
+            // The ring may get room between two tries: whoever comes later must not be the one to find it.
+            if full || voice.generation == busy {
+                continue;
+            }
+            // (One of an older generation has nothing to place, or is refused.)
+            if self.placed.0 < voice.generation {
+                self.placed = (voice.generation, SamplePos::ZERO);
+            }
+            voice.base = self.placed.1;
+            match voice.place(ring) {
+                Placed::All => {}
+                Placed::Full => full = true,
+                Placed::Stale => stale(voice.generation),
+            }
+            if voice.generation == self.placed.0 {
+                if voice.is_done() {
+                    self.placed.1 = voice.end();
+                } else {
+                    busy = voice.generation;
+                }
+            }
+        }
+        self.by_task.retain(|_, voice| !voice.is_done());
+        full
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::audio::fence::Fence;
-    use crate::audio::ring::playback_ring;
+    use crate::audio::ring::{PlaybackReader, playback_ring};
     use crate::time::BLOCK_SAMPLES;
 
     #[test]
@@ -211,6 +282,72 @@ mod tests {
             let ended = (0..1_000).any(|_| reader.pull(&mut out).ended);
             assert!(ended, "the last block is marked");
         }
+    }
+
+    /// Everything the reader gets in one go, as places in the generation.
+    fn pull(reader: &mut PlaybackReader) -> (u64, u64) {
+        let mut out = [0.0; BLOCK_SAMPLES];
+        let pulled = reader.pull(&mut out);
+        (pulled.position.0, pulled.sounding as u64)
+    }
+
+    #[test]
+    fn a_later_voice_goes_on_where_the_earlier_ended_and_never_overtakes_it() {
+        let fence = Fence::new();
+        fence.raise(Generation(1));
+        let (mut writer, mut reader) = playback_ring(2, fence);
+        let mut voices = Voices::default();
+        let mut never = |generation: Generation| panic!("{generation} is not stale");
+        for (task, samples) in [(1, 1_700), (2, 1_000)] {
+            let (mut voice, _words) = Voice::new(HOUSE_RATE, Generation(1));
+            voice.length(samples);
+            voice.play(vec![0.5; samples]);
+            voice.end_sound();
+            voices.add(TaskId(task), voice);
+        }
+        let mut last = 0;
+        assert!(voices.place(&mut writer, &mut never), "two blocks fit");
+        loop {
+            // One block of room, found by whoever asks first.
+            let (position, sounding) = pull(&mut reader);
+            assert_eq!(position, last + sounding, "no hole and no double");
+            last = position;
+            if !voices.place(&mut writer, &mut never) && sounding == 0 {
+                break;
+            }
+        }
+        assert_eq!(last, 2_700);
+        assert_eq!(voices.iter().count(), 0);
+    }
+
+    #[test]
+    fn a_voice_waits_for_one_that_still_speaks_and_a_new_generation_begins_at_zero() {
+        let fence = Fence::new();
+        fence.raise(Generation(1));
+        let (mut writer, mut reader) = playback_ring(40, fence.clone());
+        let mut voices = Voices::default();
+        let mut never = |generation: Generation| panic!("{generation} is not stale");
+        for (task, generation) in [(1, 1), (2, 1)] {
+            let (mut voice, _words) = Voice::new(HOUSE_RATE, Generation(generation));
+            voice.length(480);
+            voice.play(vec![0.5; 480]);
+            voices.add(TaskId(task), voice);
+        }
+        voices.get_mut(TaskId(2)).expect("it is there").end_sound();
+        voices.place(&mut writer, &mut never);
+        assert_eq!(writer.ledger().produced, 480, "the first is not over");
+        voices.get_mut(TaskId(1)).expect("it is there").end_sound();
+        voices.place(&mut writer, &mut never);
+        assert_eq!((pull(&mut reader), pull(&mut reader)), ((480, 480), (960, 480)));
+        fence.raise(Generation(2));
+        let (mut voice, _words) = Voice::new(HOUSE_RATE, Generation(2));
+        voice.length(480);
+        voice.play(vec![0.5; 480]);
+        voice.end_sound();
+        voices.add(TaskId(3), voice);
+        voices.place(&mut writer, &mut never);
+        let (position, sounding) = pull(&mut reader);
+        assert_eq!(position, sounding);
     }
 
     #[test]

@@ -85,6 +85,21 @@ impl Collector for Picture {
                 "Cancel accepted or barge-in to the last task of the turn ended",
                 m.cancel_propagation(),
             ),
+            (
+                "antiphon_stop_delivery_seconds",
+                "Turn asked to stop to the record that its last sample is out",
+                m.objectives().delivery_stopped(),
+            ),
+            (
+                "antiphon_stop_work_seconds",
+                "Turn asked to stop to its last task having stopped by itself",
+                m.objectives().work_stopped(),
+            ),
+            (
+                "antiphon_stop_confirmed_seconds",
+                "Turn asked to stop to a call of it of unknown outcome being settled",
+                m.calls().confirmed(),
+            ),
         ] {
             histogram(&mut to.encode_descriptor(name, help, None, MetricType::Histogram)?, values)?;
         }
@@ -118,7 +133,53 @@ impl Collector for Picture {
             "downstream",
             &[("measured", tails.measured()), ("declared", declared)],
         )?;
+        let (calls, steering) = (m.calls(), m.steering());
+        let (endings, effects, outcomes) = (calls.by_ending(), calls.side_effects_after_stop(), calls.reconciled());
+        counters(
+            &mut to,
+            "antiphon_calls",
+            "Calls of tools that ended, by how",
+            "ending",
+            &[
+                ("done", endings.done),
+                ("failed", endings.failed),
+                ("cancelled", endings.cancelled),
+                ("unknown", endings.unknown),
+                ("not_started", endings.not_started),
+            ],
+        )?;
+        counters(
+            &mut to,
+            "antiphon_side_effects_after_stop",
+            "Changes outside that a stop came too late for, by why; let_through must stay zero",
+            "reason",
+            &[("under_way", effects.under_way), ("found_out", effects.found_out), ("let_through", effects.let_through)],
+        )?;
+        counters(
+            &mut to,
+            "antiphon_reconciled",
+            "What was found out about calls of unknown outcome",
+            "outcome",
+            &[
+                ("happened", outcomes.happened),
+                ("did_not_happen", outcomes.did_not_happen),
+                ("compensated", outcomes.compensated),
+                ("needs_person", outcomes.needs_person),
+            ],
+        )?;
+        counters(
+            &mut to,
+            "antiphon_steering_inputs",
+            "Inputs that were to steer a running turn, by what became of them",
+            "state",
+            &[("queued", steering.queued), ("consumed", steering.consumed), ("returned", steering.returned)],
+        )?;
+        let help = "Calls of unknown outcome, or after which a person has to look";
+        to.encode_descriptor("antiphon_open_reconciliations", help, None, MetricType::Gauge)?.encode_gauge(&calls.open())?;
         for (name, help, value) in [
+            ("antiphon_call_conflicts", "Second endings of a call", calls.conflicts()),
+            ("antiphon_stop_work_aborted", "Stopped turns in which a task did not stop by itself", m.objectives().work_aborted()),
+            ("antiphon_late_texts", "Pieces of text made after their answer was stopped", m.late_texts()),
             ("antiphon_audible_tail_broken_sums", "Tails whose parts do not sum up to the whole", tails.broken_sums()),
             ("antiphon_barge_ins", "Times that a person took the floor from the agent", m.barge_ins()),
             ("antiphon_holds", "Answers paused on weak evidence", m.holds()),

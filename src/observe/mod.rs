@@ -6,6 +6,7 @@
 //!   turns or of ended sessions; nothing here reveals what a person said.
 //! * Proved by the tests of this file (live = replayed, bounded memory) and of each part.
 
+pub mod calls;
 #[cfg(feature = "server")]
 pub mod export;
 pub mod histogram;
@@ -19,6 +20,7 @@ use std::collections::BTreeMap;
 use crate::event::{Event, Record, Terminal};
 use crate::id::SessionId;
 
+pub use calls::{CallEndings, Calls, Outcomes, SideEffects};
 pub use histogram::Histogram;
 pub use tail::{TailPart, TailRecord, Tails};
 
@@ -65,6 +67,44 @@ impl Terminals {
     }
 }
 
+/// What became of inputs that were to steer a running turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Steering {
+    /// Accepted. Accepted is not adopted.
+    pub queued: u64,
+    /// Shown to the model.
+    pub consumed: u64,
+    /// Handed back because the turn ended before.
+    pub returned: u64,
+}
+
+/// Two of the three objectives of a stop (mission M3). The third, *external result confirmed*, is [`Calls::confirmed`]. None stands
+/// for another: an answer can be silent while its tools still work, and these can stop while nobody knows what they sent.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Objectives {
+    delivery_stopped: Histogram,
+    work_stopped: Histogram,
+    work_aborted: u64,
+}
+
+impl Objectives {
+    /// *Delivery stopped*: a turn was asked to stop until the record says that its last sample is out. Zero for a turn that did not sound.
+    pub fn delivery_stopped(&self) -> &Histogram {
+        &self.delivery_stopped
+    }
+
+    /// *Cooperative work stopped*: a turn was asked to stop until its last task had stopped by itself. Turns that had no task running are
+    /// not in it, nor those in which a task had to be aborted ([`Objectives::work_aborted`]).
+    pub fn work_stopped(&self) -> &Histogram {
+        &self.work_stopped
+    }
+
+    /// Stopped turns in which a task did not stop by itself. What it began elsewhere may go on.
+    pub fn work_aborted(&self) -> u64 {
+        self.work_aborted
+    }
+}
+
 /// Everything that was measured, as a fold over records.
 ///
 /// A clone is a picture of the moment. Equality compares what was measured, not what is still going on.
@@ -76,6 +116,10 @@ pub struct Metrics {
     e2e: Histogram,
     cancel_propagation: Histogram,
     late: LateEvents,
+    late_texts: u64,
+    steering: Steering,
+    objectives: Objectives,
+    calls: Calls,
     terminals: Terminals,
     terminal_conflicts: u64,
     duplicate_cancel_effects: u64,
@@ -169,6 +213,26 @@ impl Metrics {
         self.late
     }
 
+    /// Pieces of text that a model made after its answer had been stopped: wasted work.
+    pub fn late_texts(&self) -> u64 {
+        self.late_texts
+    }
+
+    /// What became of inputs that were to steer.
+    pub fn steering(&self) -> Steering {
+        self.steering
+    }
+
+    /// How soon what was asked to stop had stopped.
+    pub fn objectives(&self) -> &Objectives {
+        &self.objectives
+    }
+
+    /// Everything about calls of tools.
+    pub fn calls(&self) -> &Calls {
+        &self.calls
+    }
+
     /// Second terminals of a turn. Must stay zero for ever.
     pub fn terminal_conflicts(&self) -> u64 {
         self.terminal_conflicts
@@ -236,6 +300,10 @@ impl PartialEq for Metrics {
             e2e,
             cancel_propagation,
             late,
+            late_texts,
+            steering,
+            objectives,
+            calls,
             terminals,
             terminal_conflicts,
             duplicate_cancel_effects,
@@ -254,6 +322,10 @@ impl PartialEq for Metrics {
             && e2e == &other.e2e
             && cancel_propagation == &other.cancel_propagation
             && late == &other.late
+            && late_texts == &other.late_texts
+            && steering == &other.steering
+            && objectives == &other.objectives
+            && calls == &other.calls
             && terminals == &other.terminals
             && terminal_conflicts == &other.terminal_conflicts
             && duplicate_cancel_effects == &other.duplicate_cancel_effects

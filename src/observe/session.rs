@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::calls::CallsFold;
 use super::{Metrics, TailRecord};
-use crate::event::{Event, Record};
+use crate::event::{Event, LateKind, Record, TaskOutcome};
 use crate::id::{Generation, SessionId, TurnId, UtteranceId};
 use crate::time::Stamp;
 
@@ -26,6 +27,7 @@ pub(super) struct SessionFold {
     ends: VecDeque<(UtteranceId, Stamp)>,
     /// The utterance whose words are in and wait for their turn to start.
     words: Option<UtteranceId>,
+    calls: CallsFold,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,6 +43,10 @@ struct TurnFold {
     cancelled: bool,
     /// The last task that ended after the stop was asked.
     last_task_ended: Option<Stamp>,
+    /// A task had to be aborted after the stop: the work did not stop by itself.
+    aborted: bool,
+    /// The delivery of this turn's answer is known to have stopped.
+    silent: bool,
     ended: bool,
 }
 
@@ -63,14 +69,23 @@ impl SessionFold {
                 self.forget_words(*utterance);
             }
             Event::Underrun { .. } => to.underruns += 1,
-            Event::LateDropped { .. } => to.late.dropped += 1,
+            Event::LateDropped { kind, .. } => {
+                to.late.dropped += 1;
+                to.late_texts += u64::from(*kind == LateKind::Text);
+            }
+            Event::InputQueued { .. } => to.steering.queued += 1,
+            Event::InputConsumed { .. } => to.steering.consumed += 1,
+            Event::InputReturned { .. } => to.steering.returned += 1,
             Event::Odd { .. } => to.odd_inputs += 1,
-            Event::Silenced { stale, tail: Some(tail), .. } => {
-                to.tails.add(TailRecord { session, turn: record.turn, stale: *stale, at: record.at, tail: *tail });
+            Event::Silenced { stale, tail, .. } => {
+                if let Some(tail) = tail {
+                    to.tails.add(TailRecord { session, turn: record.turn, stale: *stale, at: record.at, tail: *tail });
+                }
+                self.with_turn(record, |turn, _| turn.fell_silent(record.at, to));
             }
             Event::BargeIn { .. } => {
                 to.barge_ins += 1;
-                self.with_turn(record, |turn, _| turn.stop_asked = turn.stop_asked.or(Some(record.at)));
+                self.with_turn(record, |turn, _| turn.stop(record.at, to));
             }
             Event::TurnAccepted { .. } => self.with_turn(record, |turn, _| turn.accepted = Some(record.at)),
             Event::TurnStarted { .. } => {
@@ -97,19 +112,17 @@ impl SessionFold {
                 }
             }),
             Event::CancelRequested { .. } => self.with_turn(record, |turn, _| {
-                turn.stop_asked = turn.stop_asked.or(Some(record.at));
+                turn.stop(record.at, to);
                 to.duplicate_cancel_effects += u64::from(std::mem::replace(&mut turn.cancelled, true));
             }),
-            Event::TaskEnded { .. } => self.with_turn(record, |turn, _| {
+            Event::TaskEnded { outcome, .. } => self.with_turn(record, |turn, _| {
                 if turn.stop_asked.is_some() {
                     turn.last_task_ended = Some(record.at);
+                    turn.aborted |= *outcome == TaskOutcome::Aborted;
                 }
             }),
             Event::TurnEnded { terminal, unheard, .. } => {
-                if self.is_forgotten(record.turn) {
-                    to.terminal_conflicts += 1;
-                    return;
-                }
+                to.terminal_conflicts += u64::from(self.is_forgotten(record.turn));
                 self.with_turn(record, |turn, _| {
                     if std::mem::replace(&mut turn.ended, true) {
                         to.terminal_conflicts += 1;
@@ -122,11 +135,18 @@ impl SessionFold {
                     }
                     if let (Some(asked), Some(ended)) = (turn.stop_asked, turn.last_task_ended) {
                         to.cancel_propagation.record(ended.since(asked));
+                        if turn.aborted {
+                            to.objectives.work_aborted += 1;
+                        } else {
+                            to.objectives.work_stopped.record(ended.since(asked));
+                        }
                     }
                 });
             }
             _ => {}
         }
+        let turns = &self.turns;
+        self.calls.absorb(record, |turn| turns.get(&turn).and_then(|turn| turn.stop_asked), &mut to.calls);
     }
 
     /// Runs `change` on the record's turn. Records of turns that were forgotten, or of none, change nothing.
@@ -141,6 +161,12 @@ impl SessionFold {
         {
             self.forgotten = Some(oldest);
         }
+    }
+
+    /// How many calls are remembered.
+    #[cfg(test)]
+    pub(super) fn call_count(&self) -> usize {
+        self.calls.len()
     }
 
     /// How many turns are remembered.
@@ -163,6 +189,27 @@ impl SessionFold {
 }
 
 impl TurnFold {
+    /// It was asked to stop, the first time or again.
+    fn stop(&mut self, at: Stamp, to: &mut Metrics) {
+        if self.stop_asked.is_some() {
+            return;
+        }
+        self.stop_asked = Some(at);
+        if !self.has_sound {
+            // Nothing was being delivered to the ear, and nothing will be.
+            self.fell_silent(at, to);
+        }
+    }
+
+    /// Nothing of its answer reaches the ear any more.
+    fn fell_silent(&mut self, at: Stamp, to: &mut Metrics) {
+        if let Some(asked) = self.stop_asked
+            && !std::mem::replace(&mut self.silent, true)
+        {
+            to.objectives.delivery_stopped.record(at.since(asked));
+        }
+    }
+
     /// Whether output of this turn must no longer get out.
     fn is_stale(&self, record: &Record, current: Generation) -> bool {
         self.ended || self.cancelled || record.generation < current

@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use super::*;
-use crate::event::{CancelCause, Evidence, FailReason, Initiator, LateKind, Stage, Tail, TaskOutcome, Timing, VERSION};
-use crate::id::{Generation, RequestId, Seq, TaskId, TurnId, UtteranceId};
+use crate::event::{
+    CallEnding, CallFailure, CancelCause, Evidence, FailReason, IdempotencyKey, Initiator, LateKind, NotStarted, Outcome, Stage,
+    Tail, TaskOutcome, Timing, VERSION,
+};
+use crate::id::{CallId, Generation, RequestId, Seq, TaskId, TurnId, UtteranceId};
 use crate::time::{SamplePos, Stamp};
 
 const HERE: SessionId = SessionId::from_bits(1);
@@ -96,6 +99,137 @@ const TAIL: Tail = Tail {
 
 fn ms(millis: u64) -> Option<Duration> {
     Some(Duration::from_millis(millis))
+}
+
+fn asks(call: u64) -> Event {
+    let key = IdempotencyKey(format!("k{call}"));
+    Event::CallRequested { call: CallId(call), tool: "book".into(), arguments: "{}".into(), key }
+}
+
+fn call_ended(call: u64, ending: CallEnding) -> Event {
+    Event::CallEnded { call: CallId(call), ending, result: None }
+}
+
+fn reconciled(call: u64, outcome: Outcome) -> Event {
+    Event::Reconciled { call: CallId(call), outcome }
+}
+
+/// A turn that is stopped at 3,000 ms while three calls have committed and two have not.
+fn stopped_in_commits() -> Log {
+    let required = Terminal::ReconcileRequired { calls: vec![CallId(1), CallId(2), CallId(3)] };
+    let mut log = Log::of(HERE);
+    log.turn(1_000, 1, 1);
+    for call in 1..=5 {
+        log.add(2_000, Some(1), 1, asks(call));
+    }
+    for call in 1..=3 {
+        log.add(2_500, Some(1), 1, Event::CommitSent { call: CallId(call) });
+    }
+    log.add(3_000, Some(1), 1, cancel(CancelCause::User))
+        .add(3_000, None, 2, Event::GenerationRaised { from: Generation(1) })
+        .add(3_020, Some(1), 2, silenced(None))
+        .add(3_030, Some(1), 2, call_ended(4, CallEnding::Cancelled))
+        .add(3_040, Some(1), 2, call_ended(1, CallEnding::Done))
+        .add(3_050, Some(1), 2, task_ended(10))
+        .add(3_100, Some(1), 2, call_ended(2, CallEnding::Unknown))
+        .add(3_100, Some(1), 2, call_ended(3, CallEnding::Unknown))
+        .add(3_100, Some(1), 2, call_ended(5, CallEnding::NotStarted { why: NotStarted::Cancelled }))
+        .add(3_100, Some(1), 2, ended(required, ""))
+        .add(3_100, Some(1), 2, reconciled(1, Outcome::Happened));
+    log
+}
+
+#[test]
+fn the_three_objectives_of_a_stop_are_three() {
+    let m = stopped_in_commits().add(5_000, Some(1), 2, reconciled(2, Outcome::DidNotHappen)).metrics();
+    assert_eq!(m.objectives().delivery_stopped().max(), ms(20));
+    assert_eq!((m.objectives().work_stopped().max(), m.objectives().work_aborted()), (ms(50), 0));
+    assert_eq!((m.calls().confirmed().count(), m.calls().confirmed().min(), m.calls().confirmed().max()), (2, ms(100), ms(2_000)));
+    assert_eq!(m.calls().open(), 1, "the third is not known yet");
+
+    let mut aborted = Log::of(HERE);
+    let outcome = TaskOutcome::Aborted;
+    aborted
+        .add(1_000, Some(1), 1, Event::TurnAccepted { parent: None, deadline: Stamp::MAX })
+        .add(1_010, Some(1), 1, cancel(CancelCause::User))
+        .add(1_110, Some(1), 1, Event::TaskEnded { task: TaskId(10), stage: Stage::Generate, outcome })
+        .add(1_110, Some(1), 1, ended(Terminal::Cancelled { cause: CancelCause::User }, ""));
+    let m = aborted.metrics();
+    assert_eq!(m.objectives().delivery_stopped().max(), ms(0), "nothing sounded");
+    assert_eq!((m.objectives().work_stopped().count(), m.objectives().work_aborted()), (0, 1), "it did not stop by itself");
+    assert_eq!(m.cancel_propagation().max(), ms(100));
+}
+
+#[test]
+fn a_side_effect_after_a_stop_is_counted_once_with_its_reason() {
+    let mut log = stopped_in_commits();
+    let m = log.metrics();
+    let endings = CallEndings { done: 1, failed: 0, cancelled: 1, unknown: 2, not_started: 1 };
+    assert_eq!(m.calls().by_ending(), endings);
+    assert_eq!(m.calls().side_effects_after_stop(), SideEffects { under_way: 1, found_out: 0, let_through: 0 });
+    assert_eq!((m.calls().open(), m.calls().conflicts()), (2, 0));
+
+    log.add(5_000, Some(1), 2, reconciled(2, Outcome::NeedsPerson));
+    assert_eq!(log.metrics().calls().open(), 2, "a person has to look: it stays open");
+    log.add(6_000, Some(1), 2, reconciled(2, Outcome::Compensated)).add(6_000, Some(1), 2, reconciled(3, Outcome::Happened));
+    let m = log.metrics();
+    assert_eq!(m.calls().side_effects_after_stop(), SideEffects { under_way: 1, found_out: 2, let_through: 0 });
+    let outcomes = Outcomes { happened: 2, did_not_happen: 0, compensated: 1, needs_person: 1 };
+    assert_eq!((m.calls().reconciled(), m.calls().open()), (outcomes, 0));
+
+    // What must never be is noticed.
+    log.add(7_000, Some(1), 2, Event::CommitSent { call: CallId(4) }).add(7_000, Some(1), 2, call_ended(1, CallEnding::Done));
+    let m = log.metrics();
+    assert_eq!((m.calls().side_effects_after_stop().let_through, m.calls().conflicts()), (1, 1));
+    assert_eq!(m.calls().by_ending().done, 1);
+}
+
+#[test]
+fn a_call_that_nobody_stopped_is_no_side_effect_after_a_stop() {
+    let failed = CallEnding::Failed { failure: CallFailure::Timeout };
+    let mut log = Log::of(HERE);
+    log.turn(0, 1, 1).add(500, Some(1), 1, asks(1)).add(500, Some(1), 1, asks(2)).add(500, Some(1), 1, asks(3));
+    log.add(510, Some(1), 1, Event::CommitSent { call: CallId(1) })
+        .add(600, Some(1), 1, cancel(CancelCause::BargeIn))
+        .add(600, Some(2), 2, Event::TurnAccepted { parent: Some(TurnId(1)), deadline: Stamp::MAX })
+        .add(600, Some(2), 2, Event::CallKept { call: CallId(1), from: TurnId(1) })
+        .add(700, Some(2), 2, call_ended(1, CallEnding::Done))
+        .add(700, Some(1), 2, call_ended(2, failed))
+        // It read something, and nobody had stopped its turn's work outside.
+        .add(700, Some(1), 2, call_ended(3, CallEnding::Done));
+    let m = log.metrics();
+    assert_eq!(m.calls().side_effects_after_stop(), SideEffects::default());
+    assert_eq!((m.calls().by_ending().done, m.calls().by_ending().failed), (2, 1));
+}
+
+#[test]
+fn steering_and_wasted_text_are_counted() {
+    let input = RequestId::from_bits(1);
+    let mut log = Log::of(HERE);
+    log.turn(0, 1, 1)
+        .add(500, Some(1), 1, Event::InputQueued { input, text: "a secret".into() })
+        .add(500, Some(1), 1, Event::InputQueued { input, text: "a secret".into() })
+        .add(600, Some(1), 1, Event::InputConsumed { input, request: 2 })
+        .add(700, Some(1), 1, Event::InputReturned { input, text: "a secret".into() })
+        .add(800, Some(1), 2, Event::LateDropped { kind: LateKind::Text, stale: Generation(1) })
+        .add(800, Some(1), 2, Event::LateDropped { kind: LateKind::Audio, stale: Generation(1) });
+    let m = log.metrics();
+    assert_eq!(m.steering(), Steering { queued: 2, consumed: 1, returned: 1 });
+    assert_eq!((m.late_texts(), m.late_events().dropped), (1, 2));
+}
+
+#[test]
+fn memory_does_not_grow_with_the_calls() {
+    let mut log = Log::of(HERE);
+    log.turn(0, 1, 1);
+    for call in 1..2_000 {
+        log.add(500, Some(1), 1, asks(call));
+        if call % 3 > 0 {
+            log.add(500, Some(1), 1, call_ended(call, CallEnding::Done));
+        }
+    }
+    let m = log.metrics();
+    assert!(m.sessions[&HERE].call_count() <= 256, "{} calls are remembered", m.sessions[&HERE].call_count());
 }
 
 /// A conversation with everything in it that is measured.

@@ -1,4 +1,5 @@
-//! [`Tracer`]: spans projected from records. One root per turn, a child per task; no personal content.
+//! [`Tracer`]: spans projected from records. One root per turn, a child per task (hearing, looking up, the model, each tool, the voice);
+//! no personal content.
 //!
 //! A span is opened and closed when its record is absorbed, so feed the tracer live. The moments of the log itself are fields
 //! (`*_us`, session time), which stay true however late a record comes by.
@@ -8,7 +9,7 @@ use std::collections::BTreeMap;
 use tracing::{Span, field};
 
 use crate::event::{Event, Record};
-use crate::id::{SessionId, TaskId, TurnId};
+use crate::id::{CallId, SessionId, TaskId, TurnId};
 
 /// Turns and tasks followed at once per session, at most; older ones are closed.
 const OPEN: usize = 64;
@@ -26,12 +27,20 @@ pub struct Tracer {
     session: String,
     turns: BTreeMap<TurnId, Span>,
     tasks: BTreeMap<TaskId, Span>,
+    calls: BTreeMap<CallId, Call>,
+}
+
+/// A call, as far as its task's span wants to know.
+#[derive(Debug)]
+struct Call {
+    tool: String,
+    task: Option<TaskId>,
 }
 
 impl Tracer {
     /// A tracer for `session`.
     pub fn new(session: SessionId) -> Self {
-        Tracer { session: short(session), turns: BTreeMap::new(), tasks: BTreeMap::new() }
+        Tracer { session: short(session), turns: BTreeMap::new(), tasks: BTreeMap::new(), calls: BTreeMap::new() }
     }
 
     /// Takes one record into account. Call it once for each, in order.
@@ -45,6 +54,7 @@ impl Tracer {
             Event::SessionEnded => {
                 self.tasks.clear();
                 self.turns.clear();
+                self.calls.clear();
                 tracing::info!(target: "antiphon::turn", session = self.session, at_us, "session ended");
             }
             Event::TurnAccepted { parent, deadline } => {
@@ -111,10 +121,17 @@ impl Tracer {
                     session = self.session,
                     task = task.0,
                     stage = %stage,
+                    call = field::Empty,
+                    tool = field::Empty,
                     started_us = at_us,
+                    committed_us = field::Empty,
                     ended_us = field::Empty,
                     outcome = field::Empty,
                 );
+                // The call may have been told first.
+                if let Some((id, call)) = self.calls.iter().find(|(_, call)| call.task == Some(*task)) {
+                    name(&span, *id, call);
+                }
                 self.tasks.insert(*task, span);
                 bound(&mut self.tasks);
             }
@@ -123,6 +140,38 @@ impl Tracer {
                     span.record("ended_us", at_us);
                     span.record("outcome", field::debug(outcome));
                 }
+            }
+            Event::CallRequested { call, tool, .. } => {
+                tracing::info!(target: "antiphon::turn", parent: turn.and_then(Span::id), call = call.0, tool, at_us, "call requested");
+                self.calls.insert(*call, Call { tool: tool.clone(), task: None });
+                bound(&mut self.calls);
+            }
+            Event::CallStarted { call, task } => {
+                if let Some(known) = self.calls.get_mut(call) {
+                    known.task = Some(*task);
+                    if let Some(span) = self.tasks.get(task) {
+                        name(span, *call, known);
+                    }
+                }
+            }
+            Event::CommitSent { call } => {
+                if let Some(span) = self.calls.get(call).and_then(|known| self.tasks.get(&known.task?)) {
+                    span.record("committed_us", at_us);
+                }
+            }
+            Event::CallKept { call, from } => {
+                tracing::info!(target: "antiphon::turn", parent: turn.and_then(Span::id), call = call.0, from = from.0, at_us, "call kept");
+            }
+            Event::CallEnded { call, ending, .. } => {
+                tracing::info!(target: "antiphon::turn", parent: turn.and_then(Span::id), call = call.0, %ending, at_us, "call ended");
+                self.calls.remove(call);
+            }
+            Event::Reconciled { call, outcome } => {
+                let turn = record.turn.map(|turn| turn.0);
+                tracing::info!(target: "antiphon::turn", session = self.session, turn, call = call.0, ?outcome, at_us, "reconciled");
+            }
+            Event::HandedOver { from, .. } => {
+                tracing::info!(target: "antiphon::turn", parent: turn.and_then(Span::id), from = from.0, at_us, "handed over");
             }
             Event::TurnEnded { terminal, .. } => {
                 note(turn, "ended_us", at_us);
@@ -156,13 +205,19 @@ impl Tracer {
     }
 }
 
+/// Tells whose call a task carries out.
+fn name(span: &Span, id: CallId, call: &Call) {
+    span.record("call", id.0);
+    span.record("tool", &call.tool);
+}
+
 fn note(turn: Option<&Span>, field: &'static str, at_us: u64) {
     if let Some(span) = turn {
         span.record(field, at_us);
     }
 }
 
-fn bound<K: Ord>(open: &mut BTreeMap<K, Span>) {
+fn bound<K: Ord, V>(open: &mut BTreeMap<K, V>) {
     if open.len() > OPEN {
         open.pop_first();
     }
@@ -177,9 +232,12 @@ mod tests {
     use tracing_subscriber::fmt::format::FmtSpan;
 
     use super::*;
-    use crate::event::{CancelCause, Initiator, Stage, TaskOutcome, Terminal, Timing, VERSION};
+    use crate::event::{CallEnding, CancelCause, IdempotencyKey, Initiator, Stage, TaskOutcome, Terminal, Timing, VERSION};
     use crate::id::{Generation, RequestId, Seq};
     use crate::time::Stamp;
+
+    const RETRIEVE: (TaskId, Stage) = (TaskId(8), Stage::Retrieve);
+    const TOOL: (TaskId, Stage) = (TaskId(9), Stage::Tool);
 
     #[derive(Clone, Default)]
     struct Lines(Arc<Mutex<Vec<u8>>>);
@@ -204,10 +262,19 @@ mod tests {
             .finish();
         let (task, stage) = (TaskId(7), Stage::Generate);
         let cause = CancelCause::User;
+        let (call, key) = (CallId(1), IdempotencyKey("k".into()));
         let story = [
             (10, Event::TurnAccepted { parent: Some(TurnId(1)), deadline: Stamp::from_millis(300_000) }),
             (11, Event::TurnStarted { input: "a secret wish".into() }),
+            (11, Event::TaskStarted { task: RETRIEVE.0, stage: RETRIEVE.1 }),
+            (11, Event::TaskEnded { task: RETRIEVE.0, stage: RETRIEVE.1, outcome: TaskOutcome::Finished }),
             (11, Event::TaskStarted { task, stage }),
+            (12, Event::CallRequested { call, tool: "book".into(), arguments: "a secret place".into(), key: key.clone() }),
+            (12, Event::CallStarted { call, task: TOOL.0 }),
+            (12, Event::TaskStarted { task: TOOL.0, stage: TOOL.1 }),
+            (13, Event::CommitSent { call }),
+            (14, Event::CallEnded { call, ending: CallEnding::Done, result: Some("a secret seat".into()) }),
+            (14, Event::TaskEnded { task: TOOL.0, stage: TOOL.1, outcome: TaskOutcome::Finished }),
             (20, Event::ReplyText { delta: "a secret answer".into() }),
             (30, Event::CancelRequested { cause, initiator: Initiator::Client, request: RequestId::from_bits(1) }),
             (35, Event::TaskEnded { task, stage, outcome: TaskOutcome::Stopped }),
@@ -229,10 +296,17 @@ mod tests {
             }
         });
         let log = String::from_utf8(lines.0.lock().expect("no panic while logging").clone()).expect("text");
-        let task = log.lines().find(|line| line.contains("close") && line.contains(":task{")).expect("the task is closed");
-        for part in ["turn{", "stage=generate", "started_us=11000", "ended_us=35000", "outcome=Stopped"] {
-            assert!(task.contains(part), "{part} is missing from {task}");
+        let closed: Vec<&str> = log.lines().filter(|line| line.contains("close") && line.contains(":task{")).collect();
+        for (task, parts) in closed.iter().zip([
+            &["turn{", "stage=retrieve", "started_us=11000", "outcome=Finished"][..],
+            &["turn{", "stage=tool", "call=1", "tool=\"book\"", "started_us=12000", "committed_us=13000", "ended_us=14000"],
+            &["turn{", "stage=generate", "started_us=11000", "ended_us=35000", "outcome=Stopped"],
+        ]) {
+            for part in parts {
+                assert!(task.contains(part), "{part} is missing from {task}");
+            }
         }
+        assert_eq!(closed.len(), 3);
         let turn = log.lines().rfind(|line| line.contains("close")).expect("the turn is closed last");
         for part in ["session=\"abcdef01\"", "turn=2", "parent_turn=1", "stop_asked_us=30000", "terminal=CANCELLED(user)"] {
             assert!(turn.contains(part), "{part} is missing from {turn}");

@@ -3,20 +3,11 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Subcommand};
 
 use super::config::{Config, ConfigError, LlmKind, LogFormat, SttKind, TtsKind};
 
-/// The `antiphon` program.
-#[derive(Debug, Parser)]
-#[command(name = "antiphon", version, about, long_about = None, propagate_version = true)]
-pub struct Cli {
-    /// What to do.
-    #[command(subcommand)]
-    pub command: Command,
-}
-
-/// What the program can do.
+/// What the program can do besides proving itself.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Serve voice conversations to browsers over WebRTC
@@ -120,12 +111,10 @@ fn put<T>(place: &mut T, value: Option<T>) {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
     fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
+        Command::augment_subcommands(clap::Command::new("antiphon")).debug_assert();
     }
 }

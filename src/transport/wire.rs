@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::event::{Pii, Record};
-use crate::id::{Generation, RequestId, Seq, SessionId, TurnId};
+use crate::id::{CallId, Generation, RequestId, Seq, SessionId, TurnId};
 use crate::time::{SamplePos, Stamp};
 
 /// Version of the wire format. A client of another version is told so and disconnected.
@@ -72,7 +72,18 @@ pub enum ToClient {
     Answer {
         /// Which.
         request: RequestId,
-        /// A fixed word: `started`, `empty`, `draining`, `accepted`, `already_terminal`, `reconcile_required`, `no_such_turn`, `done`, `busy`.
+        /// A fixed word; a client treats one that it does not know as a refusal.
+        ///
+        /// | to | word |
+        /// |---|---|
+        /// | `text` | `started`, or refused: `empty`, `draining` |
+        /// | `submit` | `started`, `steered` (it waits for the model; a record tells when the model is shown it), or refused: `empty`, `draining`, `no_active_turn`, `expected_turn_mismatch` (`turn` is the one that is being answered), `not_steerable`, `inbox_full` |
+        /// | `cancel` | `accepted` (stopping has begun), `already_terminal`, `reconcile_required`, `no_such_turn` |
+        /// | `approve` | `taken`, `not_asked` (answered before, or its turn is stopping), `no_such_call` |
+        /// | `push_to_talk` | `done` |
+        /// | any | `busy`: too many requests wait for their answer; ask again |
+        ///
+        /// An input that was refused is not sent back: the client has it.
         answer: String,
         /// The turn it speaks of, if any.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -105,6 +116,26 @@ pub enum FromClient {
         request: RequestId,
         /// The text.
         text: Pii<String>,
+    },
+    /// Typed text that may steer the turn being answered instead of replacing it. The request names the input: sent again, it takes
+    /// effect once.
+    Submit {
+        /// Names the request and the input.
+        request: RequestId,
+        /// The text.
+        text: Pii<String>,
+        /// When it may be taken: `"mode":"steer","expected":4`.
+        #[serde(flatten)]
+        mode: Mode,
+    },
+    /// A person allows a call, or does not.
+    Approve {
+        /// Names the request.
+        request: RequestId,
+        /// Which call.
+        call: CallId,
+        /// Yes or no.
+        granted: bool,
     },
     /// Stop this turn.
     Cancel {
@@ -154,6 +185,21 @@ pub enum FromClient {
     Unknown,
 }
 
+/// When a submitted text may be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "mode", rename_all = "snake_case")]
+pub enum Mode {
+    /// It steers the turn being answered, or starts one.
+    StartOrSteer,
+    /// It starts a turn, and only when none is being answered.
+    StartIfIdle,
+    /// It steers this turn and no other.
+    Steer {
+        /// The turn that the person looks at.
+        expected: TurnId,
+    },
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -170,5 +216,20 @@ mod tests {
     fn an_unknown_message_is_not_an_error() {
         let read: FromClient = serde_json::from_str(r#"{"type":"dance","hard":true}"#).expect("an old reader reads on");
         assert_eq!(read, FromClient::Unknown);
+    }
+
+    #[test]
+    fn a_submitted_text_names_its_mode() {
+        let request = RequestId::from_bits(1);
+        let read = |rest: &str| {
+            serde_json::from_str::<FromClient>(&format!(r#"{{"type":"submit","request":"{request}","text":"wait",{rest}}}"#)).ok()
+        };
+        let submit = |mode| Some(FromClient::Submit { request, text: "wait".into(), mode });
+        assert_eq!(read(r#""mode":"start_or_steer""#), submit(Mode::StartOrSteer));
+        assert_eq!(read(r#""mode":"start_if_idle""#), submit(Mode::StartIfIdle));
+        assert_eq!(read(r#""mode":"steer","expected":4"#), submit(Mode::Steer { expected: TurnId(4) }));
+        assert_eq!(read(r#""mode":"steer""#), None, "which turn it steers is never guessed");
+        let sent = serde_json::to_value(submit(Mode::Steer { expected: TurnId(4) })).expect("serialises");
+        assert_eq!((&sent["mode"], &sent["expected"]), (&"steer".into(), &4.into()));
     }
 }

@@ -16,7 +16,7 @@ use antiphon::transport::wire::{FromClient, ToClient};
 use antiphon::transport::{MediaIn, Mic};
 use antiphon::turn::{CancelAnswer, OnDisconnect, Refusal, SayAnswer};
 
-use super::world::{STORY, World, policy};
+use super::world::{STORY, WALL, World, policy};
 
 #[tokio::test(start_paused = true)]
 async fn a_thousand_turns_leave_no_task_and_no_turn_without_its_end() {
@@ -166,7 +166,7 @@ async fn a_drain_lets_turns_end_within_its_time_and_cancels_the_rest() {
 async fn a_full_engine_says_so_and_has_room_again() {
     let engine = Engine::builder(ScriptedStt::hearing("unused"), ScriptedLlm::saying("Yes."), ScriptedTts::new([TtsScript::new()]))
         .limits(Limits { sessions: 2, ..Limits::default() })
-        .virtual_pump()
+        .virtual_time(WALL)
         .build();
     let open = |n: u128| {
         let (link, far) = pair(Net::perfect(), page());

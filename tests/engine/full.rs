@@ -15,7 +15,7 @@ use antiphon::transport::net::Net;
 use antiphon::turn::CancelAnswer;
 use tokio::sync::watch;
 
-use super::world::{STORY, World, policy, wait_until};
+use super::world::{STORY, WALL, World, policy, wait_until};
 
 /// A memory store behind a narrow door that can be shut: its queue holds eight records.
 #[derive(Clone)]
@@ -56,7 +56,7 @@ fn behind_a_door(stt: ScriptedStt, llm: ScriptedLlm) -> (World, watch::Sender<bo
     let engine = Engine::builder(stt, llm, ScriptedTts::new([TtsScript::new()]))
         .policy(policy())
         .store(Door { behind: memory.clone(), open })
-        .virtual_pump()
+        .virtual_time(WALL)
         .build();
     (World::over(engine, memory, Net::perfect()), door)
 }
@@ -177,7 +177,7 @@ async fn a_session_whose_store_is_gone_ends_and_leaves_nothing() {
     let clock = RuntimeClock::start();
     let engine = Engine::builder(ScriptedStt::hearing("unused"), ScriptedLlm::saying(STORY), ScriptedTts::new([TtsScript::new()]))
         .store(Leaving(Memory::default()))
-        .virtual_pump()
+        .virtual_time(WALL)
         .build();
     let (link, far) = antiphon::transport::memory::pair(Net::perfect(), antiphon::transport::memory::page());
     let session = engine.open(SessionId::from_bits(7), clock, link).expect("there is room");

@@ -56,7 +56,7 @@ impl World {
 
     pub(crate) fn with(builder: Builder, net: Net) -> Self {
         let store = Memory::default();
-        let engine = builder.store(store.clone()).virtual_pump().build();
+        let engine = builder.store(store.clone()).virtual_time(WALL).build();
         Self::over(engine, store, net)
     }
 
@@ -241,6 +241,9 @@ impl World {
 pub(crate) async fn wait_until(clock: RuntimeClock, at: Stamp) {
     tokio::time::sleep_until(clock.instant(at)).await;
 }
+
+/// The wall time of every header, milliseconds since 1970.
+pub(crate) const WALL: u64 = 1_700_000_000_000;
 
 /// 90 characters, five seconds and a half at the scripted pace.
 pub(crate) const STORY: &str = "Once upon a time there was a house by the sea, and in it lived a woman who mended clocks.";
