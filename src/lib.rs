@@ -75,6 +75,7 @@
 //! | 2 | [`observe`] | counts, from records alone |
 //! | 3 | [`engine`] | lives: one machine per session, wired to all the others |
 //! | 4 | `server` | welcomes: the page, signalling, metrics (feature `server`) |
+//! | 4 | `lab` | proves: scenarios, faults and simulation on a virtual clock (feature `lab`) |
 //!
 //! # Errors
 //!
@@ -86,6 +87,8 @@ pub mod engine;
 mod error;
 pub mod event;
 pub mod id;
+#[cfg(feature = "lab")]
+pub mod lab;
 pub mod observe;
 pub mod provider;
 #[cfg(feature = "server")]

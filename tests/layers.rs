@@ -18,6 +18,7 @@ const MAY: &[(&str, &[&str])] = &[
     ("observe", &["time", "id", "event"]),
     ("engine", &["time", "id", "event", "turn", "audio", "provider", "transport", "store", "observe"]),
     ("server", &["time", "id", "event", "turn", "audio", "provider", "transport", "store", "observe", "engine"]),
+    ("lab", &["time", "id", "event", "turn", "audio", "provider", "transport", "store", "observe", "engine"]),
 ];
 
 /// The one room or file in which each of these crates is named.
@@ -28,10 +29,18 @@ const NAMED_IN: &[(&str, &str)] =
 const READERS: &[&str] = &["Instant::now(", "SystemTime::now("];
 const MAY_READ: &[&str] = &["src/time.rs"];
 /// Waiters for time, and who may call them: the driver, the pump, providers that pace themselves and their contract suite, the
-/// network's own bounds, and the server's.
+/// network's own bounds, the server's, and the lab, which waits on paused time.
 const WAITERS: &[&str] =
     &["thread::sleep(", "time::sleep(", "time::sleep_until(", "time::timeout(", "time::timeout_at(", "time::interval("];
-const MAY_WAIT: &[&str] = &["src/engine/session.rs", "src/engine/pump.rs", "src/provider/", "src/transport/webrtc/", "src/server/"];
+const MAY_WAIT: &[&str] = &[
+    "src/engine/session.rs",
+    "src/engine/pump.rs",
+    "src/provider/",
+    "src/transport/webrtc/",
+    "src/server/",
+    "src/lab/world.rs",
+    "src/lab/player.rs",
+];
 
 struct Source {
     /// With `/`, from the root of the repository.

@@ -1,4 +1,4 @@
-//! The `antiphon` program. `antiphon serve`, or `antiphon` alone, welcomes browsers; `antiphon --help` tells the rest.
+//! The `antiphon` program. `antiphon serve`, or `antiphon` alone, welcomes browsers; `antiphon lab` proves; `antiphon --help` tells the rest.
 //!
 //! Exit codes: 0 ended as told; 1 broke while serving; 2 cannot start as asked (flags, configuration, missing programs, port).
 
@@ -6,21 +6,41 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use antiphon::server::config::Config;
-use antiphon::server::flags::{Cli, Command, ServeFlags};
+use antiphon::server::flags::{Command as Serving, ServeFlags};
 use antiphon::server::{Server, logs, providers};
 use antiphon::transport::webrtc;
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 /// Cannot start as asked; what clap uses too.
 const CANNOT_START: u8 = 2;
 
+/// Real-time voice conversations that fall silent when somebody speaks.
+#[derive(Debug, Parser)]
+#[command(name = "antiphon", version, about, long_about = None, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What the program can do.
+#[derive(Debug, Subcommand)]
+enum Command {
+    #[command(flatten)]
+    Serving(Serving),
+    /// Prove it: scenarios, faults and simulation on a virtual clock, without network
+    #[cfg(feature = "lab")]
+    Lab(Box<antiphon::lab::cli::LabArgs>),
+}
+
 fn main() -> ExitCode {
     // The main job needs no word: `cargo run --release` alone opens the door, configured by the environment.
     let cli = if std::env::args_os().len() > 1 { Cli::parse() } else { Cli::parse_from(["antiphon", "serve"]) };
     match cli.command {
-        Command::Serve(flags) => serve(&flags),
+        Command::Serving(Serving::Serve(flags)) => serve(&flags),
+        #[cfg(feature = "lab")]
+        Command::Lab(args) => antiphon::lab::cli::run(*args),
     }
 }
 
