@@ -115,7 +115,9 @@ impl Machine {
 
     /// The outside answers.
     pub(super) fn probed(&mut self, task: TaskId, outside: Outside) {
-        let Some(id) = self.calls.by_errand(task).map(|c| c.id) else {
+        // Whoever undoes was not asked what is so.
+        let asked = |c: &&Call| matches!(c.errand, Errand::Asking { .. });
+        let Some(id) = self.calls.by_errand(task).filter(asked).map(|c| c.id) else {
             self.late_report(task, LateKind::Result);
             return;
         };

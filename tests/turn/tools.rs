@@ -1033,3 +1033,17 @@ fn the_first_settled_word_stands_whatever_the_call_says_later() {
     w.tool(call, Report::Ended(Ended::Failed(Retry::Never)));
     assert_eq!(w.outcomes(call), [Outcome::Happened]);
 }
+
+#[test]
+fn who_undoes_is_not_asked_what_is_so() {
+    let refund = Declaration { compensates: true, ..pay() };
+    let mut w = World::tools([refund]);
+    let (turn, call) = committed(&mut w, "pay");
+    w.cancel(turn);
+    w.tool_done(call, "paid");
+    let undoing = w.task(Stage::Reconcile);
+    w.report(undoing, Report::Probed { outside: Outside::DidNotHappen });
+    assert!(w.outcomes(call).is_empty() && w.has("late_dropped"), "what is done is never said not to have happened");
+    w.report(undoing, Report::Ended(Ended::Finished));
+    assert_eq!(w.outcomes(call), [Outcome::Compensated]);
+}
