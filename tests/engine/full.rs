@@ -112,6 +112,29 @@ async fn voice_is_heard_while_the_store_is_shut() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn h2_after_a_cut_exactly_the_rest_comes_and_nothing_is_generated_again() {
+    let llm = ScriptedLlm::saying("Half of it was read, and the rest comes later.");
+    let mut world = World::new(ScriptedStt::hearing("unused"), llm.clone(), ScriptedTts::new([TtsScript::new()]));
+    let turn = world.say("one").await;
+    world.until("a beginning", |w| w.log.len() > 12).await;
+    // A reader has read so far when it is gone; another goes on from there.
+    let read = world.log[8].seq;
+    assert_eq!(world.end_of(turn).await, Terminal::Completed);
+    let mut rest = world.session.records_after(read);
+    let live = world.log.clone();
+    let world = world.leave_nothing().await;
+    let mut resumed = Vec::new();
+    while let Some(record) = rest.next().await {
+        resumed.push(record);
+    }
+    let seqs: Vec<u64> = resumed.iter().map(|r| r.seq.0).collect();
+    let last = world.log.last().expect("some").seq.0;
+    assert_eq!(seqs, (read.0 + 1..=last).collect::<Vec<_>>(), "each once, none missing");
+    assert!(resumed.iter().zip(&live[9..]).all(|(a, b)| a == b));
+    assert_eq!(llm.calls(), 1, "the model was asked once");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_reader_that_falls_behind_reads_on_from_the_store_without_a_hole() {
     let mut world = World::new(
         ScriptedStt::hearing("unused"),
