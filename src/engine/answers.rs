@@ -13,57 +13,17 @@ const CLIENT_REQUESTS: usize = 256;
 
 /// One who waits. A handle that no longer waits is simply not told.
 pub(super) enum Waiter {
-    Say(oneshot::Sender<SayAnswer>),
-    Submit(oneshot::Sender<SubmitAnswer>),
-    Approve(oneshot::Sender<ApproveAnswer>),
-    Resolve(oneshot::Sender<ResolveAnswer>),
-    Cancel(oneshot::Sender<CancelAnswer>),
-    Done(oneshot::Sender<()>),
+    Handle(oneshot::Sender<Answer>),
     /// The client, with the turn it named.
     Client(Option<TurnId>),
     /// The engine itself, which needs no answer.
     Nobody,
 }
 
-/// What sort of answer a request has. Who waits is told answers of that sort only, whatever else was asked under the same id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Sort {
-    Say,
-    Submit,
-    Approve,
-    Resolve,
-    Cancel,
-    Done,
-}
-
-impl Sort {
-    fn asked(kind: RequestKind) -> Self {
-        match kind {
-            RequestKind::Say => Sort::Say,
-            RequestKind::Submit | RequestKind::Announce | RequestKind::Handover => Sort::Submit,
-            RequestKind::Approve => Sort::Approve,
-            RequestKind::Resolve => Sort::Resolve,
-            RequestKind::Cancel => Sort::Cancel,
-            RequestKind::KeyDown | RequestKind::KeyUp | RequestKind::Drain | RequestKind::Close => Sort::Done,
-        }
-    }
-
-    fn answered(answer: &Answer) -> Self {
-        match answer {
-            Answer::Say(_) => Sort::Say,
-            Answer::Submit(_) => Sort::Submit,
-            Answer::Approve(_) => Sort::Approve,
-            Answer::Resolve(_) => Sort::Resolve,
-            Answer::Cancel(_) => Sort::Cancel,
-            Answer::Done => Sort::Done,
-        }
-    }
-}
-
-/// All who wait. The same request asked twice has two who wait, answered in order.
+/// All who wait. The same request asked twice has two who wait, answered in order; one id on two kinds of request is two requests.
 #[derive(Default)]
 pub(super) struct Waiters {
-    by_request: HashMap<(RequestId, Sort), VecDeque<Waiter>>,
+    by_request: HashMap<(RequestId, RequestKind), VecDeque<Waiter>>,
     clients: usize,
 }
 
@@ -76,34 +36,25 @@ impl Waiters {
             }
             self.clients += 1;
         }
-        self.by_request.entry((request, Sort::asked(kind))).or_default().push_back(waiter);
+        self.by_request.entry((request, kind)).or_default().push_back(waiter);
         true
     }
 
     /// Tells the one who waits; what the client is to be told comes back.
-    pub(super) fn answer(&mut self, request: RequestId, answer: Answer) -> Option<ToClient> {
-        let key = (request, Sort::answered(&answer));
-        let waiting = self.by_request.get_mut(&key)?;
+    pub(super) fn answer(&mut self, request: RequestId, kind: RequestKind, answer: Answer) -> Option<ToClient> {
+        let waiting = self.by_request.get_mut(&(request, kind))?;
         let waiter = waiting.pop_front();
         if waiting.is_empty() {
-            self.by_request.remove(&key);
+            self.by_request.remove(&(request, kind));
         }
-        match (waiter?, answer) {
-            (Waiter::Say(to), Answer::Say(answer)) => drop(to.send(answer)),
-            (Waiter::Submit(to), Answer::Submit(answer)) => drop(to.send(answer)),
-            (Waiter::Approve(to), Answer::Approve(answer)) => drop(to.send(answer)),
-            (Waiter::Resolve(to), Answer::Resolve(answer)) => drop(to.send(answer)),
-            (Waiter::Cancel(to), Answer::Cancel(answer)) => drop(to.send(answer)),
-            (Waiter::Done(to), _) => drop(to.send(())),
-            (Waiter::Client(named), answer) => {
+        match waiter? {
+            Waiter::Handle(to) => drop(to.send(answer)),
+            Waiter::Client(named) => {
                 self.clients -= 1;
                 let (word, turn) = in_words(&answer, named);
                 return Some(ToClient::Answer { request, answer: word.to_owned(), turn });
             }
-            (Waiter::Nobody, _) => {}
-            (Waiter::Say(_) | Waiter::Submit(_) | Waiter::Approve(_) | Waiter::Resolve(_) | Waiter::Cancel(_), _) => {
-                unreachable!("who waits is kept by the sort of the answer")
-            }
+            Waiter::Nobody => {}
         }
         None
     }
@@ -152,26 +103,41 @@ mod tests {
     fn the_same_request_asked_twice_is_answered_twice() {
         let (mut waiters, request) = (Waiters::default(), RequestId::from_bits(7));
         let (to, mut heard) = oneshot::channel();
-        assert!(waiters.wait(request, RequestKind::Cancel, Waiter::Cancel(to)));
+        assert!(waiters.wait(request, RequestKind::Cancel, Waiter::Handle(to)));
         assert!(waiters.wait(request, RequestKind::Cancel, Waiter::Client(Some(TurnId(3)))));
-        assert_eq!(waiters.answer(request, Answer::Cancel(CancelAnswer::Accepted)), None);
-        assert_eq!(heard.try_recv(), Ok(CancelAnswer::Accepted));
-        let said = waiters.answer(request, Answer::Cancel(CancelAnswer::Accepted));
+        assert_eq!(waiters.answer(request, RequestKind::Cancel, Answer::Cancel(CancelAnswer::Accepted)), None);
+        assert_eq!(heard.try_recv(), Ok(Answer::Cancel(CancelAnswer::Accepted)));
+        let said = waiters.answer(request, RequestKind::Cancel, Answer::Cancel(CancelAnswer::Accepted));
         assert_eq!(said, Some(ToClient::Answer { request, answer: "accepted".into(), turn: Some(TurnId(3)) }));
-        assert_eq!(waiters.answer(request, Answer::Done), None, "nobody waits any more");
+        assert_eq!(waiters.answer(request, RequestKind::Cancel, Answer::Done), None, "nobody waits any more");
     }
 
     #[test]
     fn one_id_on_two_kinds_of_request_is_two_requests() {
         let (mut waiters, request) = (Waiters::default(), RequestId::from_bits(7));
         let (to, mut heard) = oneshot::channel();
-        assert!(waiters.wait(request, RequestKind::Cancel, Waiter::Cancel(to)));
+        assert!(waiters.wait(request, RequestKind::Cancel, Waiter::Handle(to)));
         assert!(waiters.wait(request, RequestKind::Say, Waiter::Client(None)));
-        let said = waiters.answer(request, Answer::Say(SayAnswer::Started(TurnId(4))));
+        let said = waiters.answer(request, RequestKind::Say, Answer::Say(SayAnswer::Started(TurnId(4))));
         assert_eq!(said, Some(ToClient::Answer { request, answer: "started".into(), turn: Some(TurnId(4)) }));
         assert!(heard.try_recv().is_err(), "the cancel still waits for its own answer");
-        assert_eq!(waiters.answer(request, Answer::Cancel(CancelAnswer::Accepted)), None);
-        assert_eq!(heard.try_recv(), Ok(CancelAnswer::Accepted));
+        assert_eq!(waiters.answer(request, RequestKind::Cancel, Answer::Cancel(CancelAnswer::Accepted)), None);
+        assert_eq!(heard.try_recv(), Ok(Answer::Cancel(CancelAnswer::Accepted)));
+    }
+
+    #[test]
+    fn two_kinds_with_one_sort_of_answer_are_told_apart_too() {
+        let (mut waiters, request) = (Waiters::default(), RequestId::from_bits(7));
+        let (to, mut submitted) = oneshot::channel();
+        let (also_to, mut announced) = oneshot::channel();
+        assert!(waiters.wait(request, RequestKind::Submit, Waiter::Handle(to)));
+        assert!(waiters.wait(request, RequestKind::Announce, Waiter::Handle(also_to)));
+        let answer = |turn| Answer::Submit(SubmitAnswer::Started(TurnId(turn)));
+        waiters.answer(request, RequestKind::Announce, answer(2));
+        assert!(submitted.try_recv().is_err());
+        assert_eq!(announced.try_recv(), Ok(answer(2)));
+        waiters.answer(request, RequestKind::Submit, answer(1));
+        assert_eq!(submitted.try_recv(), Ok(answer(1)));
     }
 
     #[test]
@@ -179,7 +145,7 @@ mod tests {
         let mut waiters = Waiters::default();
         let taken = (0..300).filter(|i| waiters.wait(RequestId::from_bits(*i), RequestKind::KeyDown, Waiter::Client(None))).count();
         assert_eq!(taken, CLIENT_REQUESTS);
-        waiters.answer(RequestId::from_bits(0), Answer::Done);
+        waiters.answer(RequestId::from_bits(0), RequestKind::KeyDown, Answer::Done);
         assert!(waiters.wait(RequestId::from_bits(999), RequestKind::KeyDown, Waiter::Client(None)));
     }
 
@@ -189,7 +155,7 @@ mod tests {
         let mut said = |refusal| {
             assert!(waiters.wait(request, RequestKind::Submit, Waiter::Client(Some(TurnId(2)))));
             let answer = SubmitAnswer::NotSubmitted { refusal, text: "a secret".into() };
-            match waiters.answer(request, Answer::Submit(answer)) {
+            match waiters.answer(request, RequestKind::Submit, Answer::Submit(answer)) {
                 Some(ToClient::Answer { answer, turn, .. }) => (answer, turn),
                 other => panic!("not an answer: {other:?}"),
             }

@@ -15,7 +15,9 @@ use crate::event::{CancelCause, Event, Initiator, Outcome, Pii, Record, Terminal
 use crate::id::{CallId, RequestId, Seq, SessionId, TurnId};
 use crate::store::AnyStore;
 use crate::time::{RuntimeClock, Stamp};
-use crate::turn::{ApproveAnswer, CancelAnswer, Handover, Refusal, ResolveAnswer, SayAnswer, Snapshot, SubmitAnswer, SubmitMode};
+use crate::turn::{
+    Answer, ApproveAnswer, CancelAnswer, Command, Handover, Refusal, ResolveAnswer, SayAnswer, Snapshot, SubmitAnswer, SubmitMode,
+};
 
 /// Ends remembered per session; older ones are read from the store.
 const ENDS: usize = 256;
@@ -107,6 +109,11 @@ impl Session {
         self.inner.id
     }
 
+    /// Gives the machine a command, and `wanted` of its answer; `None` when the session is over, or ended with the request unread.
+    async fn command<T>(&self, command: Command, wanted: impl FnOnce(Answer) -> Option<T>) -> Option<T> {
+        self.ask(|reply| Ask::Command { command, reply }).await.and_then(wanted)
+    }
+
     /// Asks, and gives the answer; `None` when the session is over, or ended with the request unread.
     async fn ask<T>(&self, ask: impl FnOnce(oneshot::Sender<T>) -> Ask) -> Option<T> {
         let (reply, answer) = oneshot::channel();
@@ -123,8 +130,11 @@ impl Session {
     /// [`Session::say`] under a request id of the caller's: asked twice, it has one effect and gives the same answer.
     pub async fn say_as(&self, request: RequestId, text: impl Into<Pii<String>>) -> SayAnswer {
         let text = text.into();
-        let answer = self.ask(|reply| Ask::Say { request, text: text.clone(), reply }).await;
-        answer.unwrap_or(SayAnswer::NotAccepted { refusal: Refusal::Draining, text })
+        let answer = self.command(Command::Say { request, text: text.clone() }, |answer| match answer {
+            Answer::Say(answer) => Some(answer),
+            _ => None,
+        });
+        answer.await.unwrap_or(SayAnswer::NotAccepted { refusal: Refusal::Draining, text })
     }
 
     /// Typed text that may steer the turn being answered instead of replacing it. *Steered* means that it waits for the model, not that
@@ -137,38 +147,50 @@ impl Session {
     /// [`Session::submit`] under a request id of the caller's, which names the input: sent again, it takes effect once.
     pub async fn submit_as(&self, request: RequestId, text: impl Into<Pii<String>>, mode: SubmitMode) -> SubmitAnswer {
         let text = text.into();
-        self.input(text.clone(), |reply| Ask::Submit { request, text, mode, reply }).await
+        self.input(text.clone(), Command::Submit { request, text, mode }).await
     }
 
     /// Speaks this text as it stands, superseding a running turn: a turn that cannot be steered. With `interruptible` false no voice
     /// stops it once it sounds.
     pub async fn announce(&self, text: impl Into<Pii<String>>, interruptible: bool) -> SubmitAnswer {
         let (request, text) = (self.inner.next_request(), text.into());
-        self.input(text.clone(), |reply| Ask::Announce { request, text, interruptible, reply }).await
+        self.input(text.clone(), Command::Announce { request, text, interruptible }).await
     }
 
     /// Hands over: one turn stops, the calls that are named go on, and the next turn starts with that one as its parent.
     /// [`Session::evidence`] shows before what the parent left.
     pub async fn handover(&self, handover: Handover) -> SubmitAnswer {
         let request = self.inner.next_request();
-        self.input(handover.next.clone(), |reply| Ask::Handover { request, handover, reply }).await
+        self.input(handover.next.clone(), Command::Handover { request, handover }).await
     }
 
-    async fn input(&self, text: Pii<String>, ask: impl FnOnce(oneshot::Sender<SubmitAnswer>) -> Ask) -> SubmitAnswer {
-        self.ask(ask).await.unwrap_or(SubmitAnswer::NotSubmitted { refusal: Refusal::Draining, text })
+    async fn input(&self, text: Pii<String>, command: Command) -> SubmitAnswer {
+        let answer = self.command(command, |answer| match answer {
+            Answer::Submit(answer) => Some(answer),
+            _ => None,
+        });
+        answer.await.unwrap_or(SubmitAnswer::NotSubmitted { refusal: Refusal::Draining, text })
     }
 
     /// A person allows a call that waits for it ([`Event::ApprovalAsked`]), or does not. After the session's end nobody waits.
     pub async fn approve(&self, call: CallId, granted: bool) -> ApproveAnswer {
         let request = self.inner.next_request();
-        self.ask(|reply| Ask::Approve { request, call, granted, reply }).await.unwrap_or(ApproveAnswer::NotAsked)
+        let answer = self.command(Command::Approve { request, call, granted }, |answer| match answer {
+            Answer::Approve(answer) => Some(answer),
+            _ => None,
+        });
+        answer.await.unwrap_or(ApproveAnswer::NotAsked)
     }
 
     /// A person found out what became of a call that is open. After the session's end no record can tell it any more: `NotOpen`, and
     /// [`super::Engine::unreconciled`] goes on listing it.
     pub async fn resolve(&self, call: CallId, outcome: Outcome) -> ResolveAnswer {
         let request = self.inner.next_request();
-        self.ask(|reply| Ask::Resolve { request, call, outcome, reply }).await.unwrap_or(ResolveAnswer::NotOpen)
+        let answer = self.command(Command::Resolve { request, call, outcome }, |answer| match answer {
+            Answer::Resolve(answer) => Some(answer),
+            _ => None,
+        });
+        answer.await.unwrap_or(ResolveAnswer::NotOpen)
     }
 
     /// Asks a turn to stop, as the application. Idempotent by `request`. *Accepted* means that stopping has begun;
@@ -184,7 +206,12 @@ impl Session {
 
     async fn stop(&self, turn: TurnId, request: RequestId, cause: CancelCause, deadline: Option<Stamp>) -> CancelAnswer {
         let initiator = Initiator::Application;
-        match self.ask(|reply| Ask::Cancel { request, turn, cause, initiator, deadline, reply }).await {
+        let cancel = Command::Cancel { request, turn, cause, initiator, deadline };
+        let answer = self.command(cancel, |answer| match answer {
+            Answer::Cancel(answer) => Some(answer),
+            _ => None,
+        });
+        match answer.await {
             Some(answer) => answer,
             None => match self.ended(turn).await {
                 Some(terminal) => CancelAnswer::AlreadyTerminal(terminal),
@@ -197,7 +224,7 @@ impl Session {
     pub async fn push_to_talk(&self, down: bool) {
         let request = self.inner.next_request();
         // Nothing comes back when the session ended meanwhile.
-        let _ended = self.ask(|reply| Ask::PushToTalk { request, down, reply }).await.is_none();
+        let _ended = self.command(Command::PushToTalk { request, down }, Some).await.is_none();
     }
 
     /// The authoritative state, or `None` after the session's end.

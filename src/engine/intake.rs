@@ -2,85 +2,34 @@
 
 use tokio::sync::oneshot;
 
-use super::answers::Waiter;
 use super::results::Output;
 use super::toolbox::{Toolbox, normal};
 use super::uplink::FarWord;
 use crate::audio::mic::VoiceEvidence;
-use crate::event::{CancelCause, Initiator, Outcome, Pii, Timing};
-use crate::id::{CallId, RequestId, Seq, TurnId};
+use crate::event::{CancelCause, Initiator, Timing};
+use crate::id::{Seq, TurnId};
 use crate::provider::{Chunk, Piece};
 use crate::time::Stamp;
 use crate::transport::wire::{FromClient, MAX_TEXT, Mode, ToClient, VERSION};
-use crate::turn::{
-    ApproveAnswer, CancelAnswer, Command, Handover, Report, ResolveAnswer, SayAnswer, Snapshot, SubmitAnswer, SubmitMode, Voice,
-};
+use crate::turn::{Answer, Command, Report, Snapshot, SubmitMode, Voice};
 
 /// What a handle asks of its session.
 pub(super) enum Ask {
-    Say {
-        request: RequestId,
-        text: Pii<String>,
-        reply: oneshot::Sender<SayAnswer>,
-    },
-    Submit {
-        request: RequestId,
-        text: Pii<String>,
-        mode: SubmitMode,
-        reply: oneshot::Sender<SubmitAnswer>,
-    },
-    Announce {
-        request: RequestId,
-        text: Pii<String>,
-        interruptible: bool,
-        reply: oneshot::Sender<SubmitAnswer>,
-    },
-    Handover {
-        request: RequestId,
-        handover: Handover,
-        reply: oneshot::Sender<SubmitAnswer>,
-    },
-    Approve {
-        request: RequestId,
-        call: CallId,
-        granted: bool,
-        reply: oneshot::Sender<ApproveAnswer>,
-    },
-    Resolve {
-        request: RequestId,
-        call: CallId,
-        outcome: Outcome,
-        reply: oneshot::Sender<ResolveAnswer>,
-    },
-    Cancel {
-        request: RequestId,
-        turn: TurnId,
-        cause: CancelCause,
-        initiator: Initiator,
-        deadline: Option<Stamp>,
-        reply: oneshot::Sender<CancelAnswer>,
-    },
-    PushToTalk {
-        request: RequestId,
-        down: bool,
-        reply: oneshot::Sender<()>,
-    },
-    Close {
-        cause: CancelCause,
-    },
-    Drain {
-        until: Stamp,
-    },
-    Snapshot {
-        reply: oneshot::Sender<Snapshot>,
-    },
+    /// Something for the machine, and who is told its answer.
+    Command { command: Command, reply: oneshot::Sender<Answer> },
+    /// End the session.
+    Close { cause: CancelCause },
+    /// End it when nothing runs any more, or then.
+    Drain { until: Stamp },
+    /// The authoritative state.
+    Snapshot { reply: oneshot::Sender<Snapshot> },
 }
 
 /// What a message of the client comes to.
 #[derive(Debug)]
 pub(super) enum Meaning {
     /// Something for the machine, and the turn that was named.
-    Command(RequestId, Command, Option<TurnId>),
+    Command(Command, Option<TurnId>),
     /// Something that only the pump can place.
     Far(FarWord),
     /// Answered at once.
@@ -101,52 +50,27 @@ pub(super) fn read(message: FromClient, now: Stamp) -> Meaning {
             let detail = format!("a text of {} bytes is too long; the most is {MAX_TEXT}: send it in parts", text.reveal().len());
             Meaning::Reply(ToClient::Problem { detail })
         }
-        FromClient::Text { request, text } => Meaning::Command(request, Command::Say { request, text }, None),
+        FromClient::Text { request, text } => Meaning::Command(Command::Say { request, text }, None),
         FromClient::Submit { request, text, mode } => {
             let (mode, named) = match mode {
                 Mode::StartOrSteer => (SubmitMode::StartOrSteer, None),
                 Mode::StartIfIdle => (SubmitMode::StartIfIdle, None),
                 Mode::Steer { expected } => (SubmitMode::Steer { expected }, Some(expected)),
             };
-            Meaning::Command(request, Command::Submit { request, text, mode }, named)
+            Meaning::Command(Command::Submit { request, text, mode }, named)
         }
-        FromClient::Approve { request, call, granted } => {
-            Meaning::Command(request, Command::Approve { request, call, granted }, None)
-        }
+        FromClient::Approve { request, call, granted } => Meaning::Command(Command::Approve { request, call, granted }, None),
         FromClient::Cancel { request, turn } => {
             let (cause, initiator) = (CancelCause::User, Initiator::Client);
-            Meaning::Command(request, Command::Cancel { request, turn, cause, initiator, deadline: None }, Some(turn))
+            Meaning::Command(Command::Cancel { request, turn, cause, initiator, deadline: None }, Some(turn))
         }
-        FromClient::PushToTalk { request, down } => Meaning::Command(request, Command::PushToTalk { request, down }, None),
+        FromClient::PushToTalk { request, down } => Meaning::Command(Command::PushToTalk { request, down }, None),
         FromClient::Ack { seq } => Meaning::Ack(seq),
         FromClient::Playout { rtp, at } => Meaning::Far(FarWord::Playout { rtp, at }),
         FromClient::Silenced { generation, held, rtp, at } => Meaning::Far(FarWord::Silenced { generation, held, rtp, at }),
         FromClient::Ping { mark } => Meaning::Reply(ToClient::Pong { mark, at: now }),
         FromClient::Unknown => Meaning::Nothing,
     }
-}
-
-/// A handle's request as a command, and who waits for its answer. What is no command for the machine comes back.
-pub(super) fn command(ask: Ask) -> Result<(RequestId, Command, Waiter), Ask> {
-    Ok(match ask {
-        Ask::Say { request, text, reply } => (request, Command::Say { request, text }, Waiter::Say(reply)),
-        Ask::Submit { request, text, mode, reply } => (request, Command::Submit { request, text, mode }, Waiter::Submit(reply)),
-        Ask::Announce { request, text, interruptible, reply } => {
-            (request, Command::Announce { request, text, interruptible }, Waiter::Submit(reply))
-        }
-        Ask::Handover { request, handover, reply } => (request, Command::Handover { request, handover }, Waiter::Submit(reply)),
-        Ask::Approve { request, call, granted, reply } => {
-            (request, Command::Approve { request, call, granted }, Waiter::Approve(reply))
-        }
-        Ask::Resolve { request, call, outcome, reply } => {
-            (request, Command::Resolve { request, call, outcome }, Waiter::Resolve(reply))
-        }
-        Ask::Cancel { request, turn, cause, initiator, deadline, reply } => {
-            (request, Command::Cancel { request, turn, cause, initiator, deadline }, Waiter::Cancel(reply))
-        }
-        Ask::PushToTalk { request, down, reply } => (request, Command::PushToTalk { request, down }, Waiter::Done(reply)),
-        other @ (Ask::Close { .. } | Ask::Drain { .. } | Ask::Snapshot { .. }) => return Err(other),
-    })
 }
 
 /// The detectors' evidence in the machine's words.
@@ -182,6 +106,7 @@ pub(super) fn report(output: Output, tools: &Toolbox, audio: impl FnOnce(Chunk) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::id::RequestId;
 
     #[test]
     fn a_ping_is_answered_at_once_and_a_foreign_client_is_told() {
@@ -205,8 +130,7 @@ mod tests {
     fn a_clients_steer_names_the_turn_it_looks_at() {
         let request = RequestId::from_bits(9);
         let steer = Mode::Steer { expected: TurnId(4) };
-        let Meaning::Command(_, command, named) =
-            read(FromClient::Submit { request, text: "wait".into(), mode: steer }, Stamp::ZERO)
+        let Meaning::Command(command, named) = read(FromClient::Submit { request, text: "wait".into(), mode: steer }, Stamp::ZERO)
         else {
             panic!("a command")
         };
@@ -218,7 +142,7 @@ mod tests {
     #[test]
     fn a_clients_cancel_names_its_turn_and_is_the_users() {
         let request = RequestId::from_bits(9);
-        let Meaning::Command(_, command, named) = read(FromClient::Cancel { request, turn: TurnId(4) }, Stamp::ZERO) else {
+        let Meaning::Command(command, named) = read(FromClient::Cancel { request, turn: TurnId(4) }, Stamp::ZERO) else {
             panic!("a command")
         };
         assert_eq!(named, Some(TurnId(4)));

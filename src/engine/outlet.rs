@@ -121,8 +121,8 @@ impl Outlet {
             }
             Effect::Append { record } => self.append(now, record),
             Effect::Deliver { record } => self.deliver(record),
-            Effect::Answer { request, answer } => {
-                if let Some(message) = self.waiters.answer(request, answer) {
+            Effect::Answer { request, kind, answer } => {
+                if let Some(message) = self.waiters.answer(request, kind, answer) {
                     self.tell(message);
                 }
             }
@@ -147,7 +147,7 @@ impl Outlet {
                 }
             }
             Effect::LetCommit { task, .. } => tasks.leave(task, true),
-            Effect::RefuseCommit { task, .. } => tasks.leave(task, false),
+            Effect::RefuseCommit { task } => tasks.leave(task, false),
             Effect::Finish => self.state.finished = true,
         }
     }

@@ -24,7 +24,7 @@ use crate::event::CancelCause;
 use crate::id::{Seq, TaskId};
 use crate::time::{Clock as _, RuntimeClock, Stamp, wall_unix_millis};
 use crate::transport::wire::{FromClient, ToClient, VERSION};
-use crate::turn::{Command, Input, LinkFact, Machine, RequestKind};
+use crate::turn::{Command, Input, LinkFact, Machine};
 
 /// Longest wait for tasks that were aborted, for the store's last records, and for the pump, at the end of a session, each.
 const LAST_WAIT: Duration = Duration::from_secs(2);
@@ -167,33 +167,30 @@ impl Driver {
     }
 
     fn asked(&mut self, now: Stamp, ask: Ask) {
-        match intake::command(ask) {
-            Ok((request, command, waiter)) => {
-                if self.outlet.wait_for(request, command.kind(), waiter) {
-                    self.step(now, Input::Command(command));
-                }
-            }
-            Err(Ask::Close { cause }) => self.close(now, cause),
+        match ask {
+            Ask::Command { command, reply } => self.command(now, command, Waiter::Handle(reply)),
+            Ask::Close { cause } => self.close(now, cause),
             // A handle that does not wait for its snapshot is not told.
-            Err(Ask::Snapshot { reply }) => drop(reply.send(self.machine.snapshot())),
-            Err(Ask::Drain { until }) => {
-                let request = self.handle.next_request();
+            Ask::Snapshot { reply } => drop(reply.send(self.machine.snapshot())),
+            Ask::Drain { until } => {
                 self.ending.drain_until = Some(until);
                 self.ending.reason = Some("draining");
-                self.outlet.wait_for(request, RequestKind::Drain, Waiter::Nobody);
-                self.step(now, Input::Command(Command::Drain { request }));
+                let request = self.handle.next_request();
+                self.command(now, Command::Drain { request }, Waiter::Nobody);
             }
-            Err(_) => unreachable!("every other request is a command"),
+        }
+    }
+
+    /// Gives the machine a command, unless too many wait for their answers.
+    fn command(&mut self, now: Stamp, command: Command, waiter: Waiter) {
+        if self.outlet.wait_for(command.request(), command.kind(), waiter) {
+            self.step(now, Input::Command(command));
         }
     }
 
     fn client(&mut self, now: Stamp, message: FromClient) {
         match intake::read(message, now) {
-            Meaning::Command(request, command, named) => {
-                if self.outlet.wait_for(request, command.kind(), Waiter::Client(named)) {
-                    self.step(now, Input::Command(command));
-                }
-            }
+            Meaning::Command(command, named) => self.command(now, command, Waiter::Client(named)),
             Meaning::Far(word) => self.down.far_word(word),
             Meaning::Reply(message) => self.outlet.tell(message),
             Meaning::Ack(seq) => drop(self.handle.acked.fetch_max(seq.0, std::sync::atomic::Ordering::AcqRel)),
@@ -245,8 +242,7 @@ impl Driver {
         if !std::mem::replace(&mut self.ending.closing, true) {
             let request = self.handle.next_request();
             self.ending.reason.get_or_insert("closed");
-            self.outlet.wait_for(request, RequestKind::Close, Waiter::Nobody);
-            self.step(now, Input::Command(Command::Close { request, cause }));
+            self.command(now, Command::Close { request, cause }, Waiter::Nobody);
         }
     }
 

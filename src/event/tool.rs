@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::Retry;
+use crate::time::millis;
 
 /// What a stop can do to a tool (mission W1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -57,7 +58,7 @@ pub enum OnTimeout {
     FailTurn,
 }
 
-/// What a tool declares about itself.
+/// What a tool declares about itself. Durations in milliseconds in files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Declaration {
@@ -69,13 +70,13 @@ pub struct Declaration {
     #[serde(default)]
     pub checkpoints: Vec<Checkpoint>,
     /// With less time left than this a call is not started. Default 0.
-    #[serde(default)]
+    #[serde(default, with = "millis")]
     pub minimum_budget: Duration,
     /// Longest a call may take. Default the policy's cap for tools.
-    #[serde(default)]
+    #[serde(default, with = "millis::option")]
     pub cap: Option<Duration>,
     /// How long a stopped call is waited for. Default the policy's grace.
-    #[serde(default)]
+    #[serde(default, with = "millis::option")]
     pub grace: Option<Duration>,
     /// Default [`OnBargeIn::Cancel`].
     #[serde(default)]
@@ -249,6 +250,10 @@ mod tests {
     fn a_declaration_of_two_words_has_the_defaults() {
         let read: Declaration = serde_json::from_str(r#"{"name":"look","class":"read_only"}"#).expect("reads");
         assert_eq!(read, Declaration::new("look", Cancellability::ReadOnly));
+        let slow = Declaration { cap: Some(Duration::from_secs(2)), ..read };
+        let json = serde_json::to_string(&slow).expect("serialises");
+        assert!(json.contains(r#""cap":2000"#), "{json}");
+        assert_eq!(serde_json::from_str::<Declaration>(&json).expect("and comes back"), slow);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::evidence::Outside as Left;
 use super::player::{ModelPlayer, Outdoors, RetrieverPlayer, ToolPlayer};
 use super::scenario::Scenario;
 use crate::engine::{Builder, Engine};
-use crate::event::{Cancellability, Checkpoint, Declaration, OnBargeIn, OnTimeout, Outside, Retry};
+use crate::event::{Checkpoint, Declaration, Outside, Retry};
 use crate::provider::script::End;
 use crate::provider::stt::{ScriptedStt, SttScript};
 use crate::provider::tts::{ScriptedTts, TtsScript};
@@ -142,31 +142,8 @@ pub struct Lookup {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ToolPart {
-    /// Its name.
-    pub name: String,
-    /// What a stop can do to it.
-    pub class: Cancellability,
-    /// With less time left than this a call is not started, milliseconds. Default 0.
-    #[serde(default)]
-    pub minimum_budget: u64,
-    /// Longest a call may take, milliseconds. Default the policy's.
-    #[serde(default)]
-    pub cap: Option<u64>,
-    /// How long a stopped call is waited for, milliseconds. Default the policy's.
-    #[serde(default)]
-    pub grace: Option<u64>,
-    /// What a barge-in does to it. Default it is stopped.
-    #[serde(default)]
-    pub on_barge_in: OnBargeIn,
-    /// What exceeding its cap does. Default the model is told.
-    #[serde(default)]
-    pub on_timeout: OnTimeout,
-    /// Whether a person must allow each call.
-    #[serde(default)]
-    pub approval: bool,
-    /// Whether it can undo what it did.
-    #[serde(default)]
-    pub compensates: bool,
+    /// What it declares. The checkpoints that its calls pass, and that it probes when the outside has answers, need not be said.
+    pub declares: Declaration,
     /// Whether one intent is told from another by its arguments.
     #[serde(default)]
     pub keyed: bool,
@@ -245,27 +222,16 @@ impl Then {
 impl ToolPart {
     /// What it declares.
     pub(super) fn declaration(&self) -> Declaration {
-        let millis = |ms: Option<u64>| ms.map(Duration::from_millis);
-        let mut checkpoints: Vec<Checkpoint> = Vec::new();
+        let mut declaration = self.declares.clone();
         for step in self.calls.iter().flat_map(|call| &call.steps) {
             if let Deed::Pass(checkpoint) = step.what
-                && !checkpoints.contains(&checkpoint)
+                && !declaration.checkpoints.contains(&checkpoint)
             {
-                checkpoints.push(checkpoint);
+                declaration.checkpoints.push(checkpoint);
             }
         }
-        Declaration {
-            checkpoints,
-            minimum_budget: Duration::from_millis(self.minimum_budget),
-            cap: millis(self.cap),
-            grace: millis(self.grace),
-            on_barge_in: self.on_barge_in,
-            on_timeout: self.on_timeout,
-            approval: self.approval,
-            probes: !self.probes.is_empty(),
-            compensates: self.compensates,
-            ..Declaration::new(&self.name, self.class)
-        }
+        declaration.probes |= !self.probes.is_empty();
+        declaration
     }
 }
 

@@ -14,6 +14,8 @@
 
 pub mod command;
 mod node;
+mod relative;
+mod worlds;
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,7 +23,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::lab::check::Violation;
 use crate::turn::Sabotage;
 
-use node::{Action, Node};
+use node::Node;
+use worlds::Action;
 
 /// Laws held at every step besides those of [`crate::lab::check::CHECKERS`]: name and law.
 pub const LAWS: &[(&str, &str)] = &[
@@ -85,8 +88,8 @@ struct Brought {
 /// Searches. `watch` is told the number of states and the depth, now and then.
 pub fn search(bound: Bound, watch: &(dyn Fn(u64, usize) + Sync)) -> Found {
     let mut found = Found::default();
-    for world in 0..node::WORLDS {
-        let share = bound.states.saturating_sub(found.states) / u64::from(node::WORLDS - world);
+    for world in 0..worlds::WORLDS {
+        let share = bound.states.saturating_sub(found.states) / u64::from(worlds::WORLDS - world);
         let before = found.states;
         let searched =
             search_world(world, Bound { states: share, ..bound }, &mut found, &|states, depth| watch(before + states, depth));
@@ -101,7 +104,7 @@ pub fn search(bound: Bound, watch: &(dyn Fn(u64, usize) + Sync)) -> Found {
 
 fn search_world(world: u8, bound: Bound, found: &mut Found, watch: &(dyn Fn(u64, usize) + Sync)) -> Searched {
     let mut seen: HashSet<u64> = HashSet::new();
-    let mut searched = Searched { name: node::name(world), ..Searched::default() };
+    let mut searched = Searched { name: worlds::name(world), ..Searched::default() };
     let mut frontier: Vec<Path> = vec![Box::from([world])];
     let piece = usize::try_from(bound.states / 64).unwrap_or(usize::MAX).clamp(64, 4_096);
     while searched.depth < bound.depth {
@@ -160,7 +163,7 @@ fn explore(paths: &[Path], seen: &HashSet<u64>, sabotage: Option<Sabotage>) -> B
             if let Some(violation) = violation {
                 let mut words: Vec<String> =
                     path[1..].iter().filter_map(|byte| Action::of(*byte)).map(|a| format!("{a:?}")).collect();
-                words.insert(0, format!("in the world: {}", node::name(path[0])));
+                words.insert(0, format!("in the world: {}", worlds::name(path[0])));
                 words.push(format!("{action:?}"));
                 brought.broken = Some((words, violation));
                 return brought;

@@ -4,12 +4,13 @@
 //! world of its own that counts what really happened there.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::cast::{Call, Deed, Lookup, Model, Obeys, Piece, Probe, Then, ToolPart};
 use super::evidence::Outside as Left;
 use crate::event::{IdempotencyKey, Outside, Pii};
+use crate::provider::script::held;
 use crate::provider::{
     Info, Llm, Message, Piece as Said, Prompt, ProviderError, Retriever, Sink, Stops, TaskCx, Tool, ToolCall, ToolCx, ToolInfo,
 };
@@ -28,11 +29,6 @@ impl<S: Clone> Scripts<S> {
         let mut scripts = held(&self.0);
         if scripts.len() > 1 { scripts.pop_front() } else { scripts.front().cloned() }
     }
-}
-
-/// A lock that survives a scripted panic: what it guards is whole at every moment.
-fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Waits until so many milliseconds after `began`, as the script obeys.
@@ -256,7 +252,7 @@ impl ToolPlayer {
     }
 
     pub(super) fn name(&self) -> &str {
-        &self.part.name
+        &self.part.declares.name
     }
 
     /// Plays the steps. `staged` and `sent` tell what must be cleaned up, and whether it can be.
@@ -321,13 +317,13 @@ impl Tool for ToolPlayer {
     fn info(&self) -> ToolInfo {
         ToolInfo {
             declaration: self.part.declaration(),
-            description: format!("The scenario's tool `{}`.", self.part.name),
+            description: format!("The scenario's tool `{}`.", self.name()),
             parameters: serde_json::json!({"type": "object"}),
         }
     }
 
     fn key(&self, arguments: &str) -> Option<String> {
-        self.part.keyed.then(|| format!("{}:{arguments}", self.part.name))
+        self.part.keyed.then(|| format!("{}:{arguments}", self.name()))
     }
 
     async fn call(&self, call: ToolCall, cx: ToolCx) -> Result<Pii<String>, ProviderError> {

@@ -344,16 +344,7 @@ impl World {
 
     /// Makes the person talk for so long, in something that sounds like syllables.
     fn talk(&mut self, ms: u64) {
-        let samples: Vec<f32> = (0..ms * 48)
-            .map(|i| {
-                // A small linear generator: the same talk in every run.
-                self.noise = self.noise.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                let white = (self.noise >> 8) as f32 / (1 << 23) as f32 - 1.0;
-                let syllable = 0.6 + 0.4 * (std::f32::consts::TAU * 5.0 * i as f32 / 48_000.0).sin();
-                0.3 * white * syllable
-            })
-            .collect();
-        self.far.say(&samples);
+        self.far.talk(ms, &mut self.noise);
     }
 
     /// The client comes back and reads what it has not seen.

@@ -23,7 +23,7 @@ use super::wire::{FromClient, ToClient};
 use super::{Capability, FROM_CLIENT, Link, MediaIn, MediaOut, Mic, Outgoing, TO_CLIENT};
 use crate::audio::jitter::{Arrival, JitterConfig, JitterCounts};
 use crate::id::Generation;
-use crate::time::{BEAT, BLOCK_SAMPLES, SamplePos, Stamp};
+use crate::time::{BEAT, BLOCK_SAMPLES, HOUSE_RATE, SamplePos, Stamp};
 
 pub use super::net::Net;
 
@@ -248,6 +248,18 @@ pub struct FarEnd {
 impl FarEnd {
     /// Queues sound for the microphone (48 kHz mono). Each beat takes 10 ms of it; a beat without sound takes silence.
     pub fn say(&mut self, samples: &[f32]) {
+        self.mic.extend(samples);
+    }
+
+    /// Queues `ms` milliseconds of something that sounds like syllables: the same talk for the same `seed`, which moves on.
+    pub fn talk(&mut self, ms: u64, seed: &mut u32) {
+        let samples = (0..ms * HOUSE_RATE.samples_in(Duration::from_millis(1))).map(|i| {
+            // A small linear generator, so that no library's version changes what is said.
+            *seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let white = (*seed >> 8) as f32 / (1 << 23) as f32 - 1.0;
+            let syllable = 0.6 + 0.4 * (std::f32::consts::TAU * 5.0 * i as f32 / HOUSE_RATE.hz() as f32).sin();
+            0.3 * white * syllable
+        });
         self.mic.extend(samples);
     }
 

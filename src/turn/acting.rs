@@ -160,7 +160,7 @@ impl Machine {
     pub(super) fn commit_asked(&mut self, task: TaskId) {
         let Some(call) = self.calls.by_task(task) else {
             self.late_report(task, LateKind::Report);
-            self.out.push(Effect::RefuseCommit { task, call: CallId::default() });
+            self.out.push(Effect::RefuseCommit { task });
             return;
         };
         let (id, turn, key) = (call.id, call.turn, call.key.clone());
@@ -170,7 +170,7 @@ impl Machine {
             self.odd("a commit that the tool may not make");
         }
         if !may || !self.is_at_work(task) {
-            self.out.push(Effect::RefuseCommit { task, call: id });
+            self.out.push(Effect::RefuseCommit { task });
             return;
         }
         let intent = self.write(Some(turn), Event::CommitIntent { call: id, key });
@@ -230,7 +230,7 @@ impl Machine {
 
     // Endings.
 
-    fn refuse_call(&mut self, id: CallId, why: NotStarted) {
+    pub(super) fn refuse_call(&mut self, id: CallId, why: NotStarted) {
         self.end_call(id, CallEnding::NotStarted { why }, Pii::default());
     }
 
@@ -321,9 +321,8 @@ impl Machine {
         let unwanted = matches!(turn.life, Life::CancelRequested { .. });
         for call in self.calls.all_mut().filter(|c| c.turn == turn.id && c.is_open()) {
             call.unwanted |= unwanted;
-            if let (Some(Phase::CommitAsked { .. }), Some(task)) = (call.phase(), call.task()) {
-                call.set_phase(Phase::Prepared);
-                self.out.push(Effect::RefuseCommit { task, call: call.id });
+            if call.hold_back() {
+                self.out.extend(call.task().map(|task| Effect::RefuseCommit { task }));
             }
         }
     }
@@ -332,10 +331,9 @@ impl Machine {
     pub(super) fn treatment(&self, branch: &Branch) -> (Manner, Duration) {
         let grace = self.policy.budget.grace;
         let Some(call) = self.calls.by_task(branch.task) else { return (Manner::Tell, grace) };
-        let own = call.declaration.as_ref().and_then(|d| d.grace).unwrap_or(grace);
         match call.manner() {
             Manner::LeaveAtOnce => (Manner::LeaveAtOnce, Duration::ZERO),
-            manner @ (Manner::Tell | Manner::Leave) => (manner, own),
+            manner @ (Manner::Tell | Manner::Leave) => (manner, call.grace(grace)),
         }
     }
 
@@ -362,36 +360,28 @@ impl Machine {
         }
     }
 
-    /// Some running calls exceed their cap.
+    /// Some running calls of the live turn exceed their cap. (Those of a turn that is stopping have its grace.)
     pub(super) fn calls_overdue(&mut self) {
-        let (now, why) = (self.now, StopReason::OutOfTime);
+        let (now, usual) = (self.now, self.policy.budget.grace);
+        let Some(live) = self.turns.live.as_ref().map(|t| t.id) else { return };
         let late = |c: &&Call| c.cap_due().is_some_and(|due| due <= now);
-        let overdue: Vec<CallId> = self.calls.all().filter(late).map(|c| c.id).collect();
+        let overdue: Vec<CallId> = self.calls.of_turn(live).filter(late).map(|c| c.id).collect();
         let mut fails = false;
         for id in overdue {
             let Some(call) = self.calls.get_mut(id) else { continue };
             let (Some(task), committed) = (call.task(), call.committed) else { continue };
             fails |= committed || call.declaration.as_ref().is_some_and(|d| d.on_timeout == OnTimeout::FailTurn);
-            let asked = matches!(call.phase(), Some(Phase::CommitAsked { .. }));
-            call.state = match call.state {
-                State::Running { task, phase: Phase::CommitAsked { .. }, due, .. } => {
-                    State::Running { task, phase: Phase::Prepared, due, overdue: true }
-                }
-                State::Running { task, phase, due, .. } => State::Running { task, phase, due, overdue: true },
-                state @ (State::Asked | State::Joined { .. } | State::Ended(_)) => state,
-            };
-            if asked {
-                self.out.push(Effect::RefuseCommit { task, call: id });
+            if call.hold_back() {
+                self.out.push(Effect::RefuseCommit { task });
             }
+            call.set_overdue();
+            let grace = call.grace(usual);
             // One that has leave is treated by its class when the turn fails, below.
             if committed {
                 continue;
             }
-            let grace = self.calls.get(id).and_then(|c| c.declaration.as_ref()?.grace).unwrap_or(self.policy.budget.grace);
-            let Some(turn) = self.turns.of_task(task) else { continue };
-            if turn.tree.stop(task, now, grace).is_some() {
-                self.out.push(Effect::StopTask { task, why, grace_until: now + grace });
-            }
+            let signal = self.turns.of_task(task).and_then(|turn| turn.tree.stop(task, StopReason::OutOfTime, now, grace));
+            self.out.extend(signal);
         }
         if fails {
             self.fail_live(FailReason::ToolTimeout);

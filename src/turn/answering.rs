@@ -183,9 +183,8 @@ impl Machine {
         let Some(turn) = self.turns.running() else { return };
         turn.budget.looked_up();
         let Some(task) = turn.tree.of(Stage::Retrieve).map(|b| b.task) else { return };
-        if turn.tree.stop(task, now, grace).is_some() {
-            self.out.push(Effect::StopTask { task, why: StopReason::OutOfTime, grace_until: now + grace });
-        }
+        let signal = turn.tree.stop(task, StopReason::OutOfTime, now, grace);
+        self.out.extend(signal);
         self.go_on();
     }
 
@@ -439,7 +438,7 @@ impl Machine {
         for branch in turn.tree.stop_all(now, grace) {
             let (manner, _) = self.treatment(&branch);
             if branch.stage != Stage::Play && manner == Manner::Tell {
-                self.out.push(Effect::StopTask { task: branch.task, why, grace_until: branch.stops_at(now) });
+                self.out.extend(branch.signal(why));
             }
         }
     }

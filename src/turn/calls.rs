@@ -9,6 +9,7 @@
 //! A call ends once; an ending is never rewritten. What is found out later about an unknown one is its *outcome*.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -145,6 +146,27 @@ impl Call {
         }
     }
 
+    /// Takes back a commit that was asked for and has no leave yet. Whether there was one comes back.
+    pub(super) fn hold_back(&mut self) -> bool {
+        let asked = matches!(self.phase(), Some(Phase::CommitAsked { .. }));
+        if asked {
+            self.set_phase(Phase::Prepared);
+        }
+        asked
+    }
+
+    /// It exceeds its cap.
+    pub(super) fn set_overdue(&mut self) {
+        if let State::Running { overdue, .. } = &mut self.state {
+            *overdue = true;
+        }
+    }
+
+    /// How long it is waited for once it is told to stop, `usual` unless its tool says otherwise.
+    pub(super) fn grace(&self, usual: Duration) -> Duration {
+        self.declaration.as_ref().and_then(|d| d.grace).unwrap_or(usual)
+    }
+
     pub(super) fn class(&self) -> Cancellability {
         self.declaration.as_ref().map_or(Cancellability::ReadOnly, |d| d.class)
     }
@@ -235,9 +257,9 @@ impl Calls {
         })
     }
 
-    /// When the first running call exceeds its cap.
-    pub(super) fn due(&self) -> Option<Stamp> {
-        self.known.values().filter_map(Call::cap_due).min()
+    /// When the first running call of a turn exceeds its cap.
+    pub(super) fn due(&self, turn: TurnId) -> Option<Stamp> {
+        self.of_turn(turn).filter_map(Call::cap_due).min()
     }
 
     /// When the next errand has to be looked at.

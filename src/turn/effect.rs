@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::event::{CallEnding, CancelCause, FailReason, IdempotencyKey, Pii, Record, Terminal};
 use crate::id::{CallId, Generation, RequestId, TaskId, TurnId, UtteranceId};
 use crate::time::Stamp;
+use crate::turn::RequestKind;
 
 /// One effect of [`super::Machine::step`].
 ///
@@ -60,6 +61,8 @@ pub enum Effect {
     Answer {
         /// Which.
         request: RequestId,
+        /// Of which kind: one id on two kinds of request is two requests.
+        kind: RequestKind,
         /// The answer.
         answer: Answer,
     },
@@ -102,8 +105,6 @@ pub enum Effect {
     RefuseCommit {
         /// Which.
         task: TaskId,
-        /// For which call.
-        call: CallId,
     },
     /// The session is over; the driver ends.
     Finish,

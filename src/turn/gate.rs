@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::event::{Durability, Event, Record, VERSION};
 use crate::id::{Generation, RequestId, Seq, TurnId};
 use crate::time::Stamp;
-use crate::turn::{Answer, Effect};
+use crate::turn::{Answer, Effect, RequestKind};
 
 /// Generation, seq, and the records and answers that wait for the store.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ pub(super) struct Gate {
 #[derive(Clone, Debug)]
 enum Waiting {
     Record(Arc<Record>),
-    Answer { after: Seq, request: RequestId, answer: Answer },
+    Answer { after: Seq, request: RequestId, kind: RequestKind, answer: Answer },
 }
 
 /// The store speaks of a record that was never written.
@@ -78,18 +78,25 @@ impl Gate {
     }
 
     /// Answers a command at once.
-    pub(super) fn answer(request: RequestId, answer: Answer, out: &mut Vec<Effect>) {
-        out.push(Effect::Answer { request, answer });
+    pub(super) fn answer(request: RequestId, kind: RequestKind, answer: Answer, out: &mut Vec<Effect>) {
+        out.push(Effect::Answer { request, kind, answer });
     }
 
     /// Answers a command as soon as the record `after` is in the store.
-    pub(super) fn answer_after(&mut self, after: Seq, request: RequestId, answer: Answer, out: &mut Vec<Effect>) {
+    pub(super) fn answer_after(
+        &mut self,
+        after: Seq,
+        request: RequestId,
+        kind: RequestKind,
+        answer: Answer,
+        out: &mut Vec<Effect>,
+    ) {
         let behind = |w: &Waiting| match w {
             Waiting::Record(r) => r.seq > after,
             Waiting::Answer { after: other, .. } => *other > after,
         };
         let place = self.waiting.iter().position(behind).unwrap_or(self.waiting.len());
-        self.waiting.insert(place, Waiting::Answer { after, request, answer });
+        self.waiting.insert(place, Waiting::Answer { after, request, kind, answer });
         self.release(out);
     }
 
@@ -122,7 +129,7 @@ impl Gate {
             }
             match self.waiting.pop_front() {
                 Some(Waiting::Record(record)) => out.push(Effect::Deliver { record }),
-                Some(Waiting::Answer { request, answer, .. }) => out.push(Effect::Answer { request, answer }),
+                Some(Waiting::Answer { request, kind, answer, .. }) => out.push(Effect::Answer { request, kind, answer }),
                 None => return,
             }
         }
@@ -161,8 +168,8 @@ mod tests {
         gate.write(Stamp::ZERO, None, synced(), &mut out);
         gate.write(Stamp::ZERO, None, Event::ReplyDone, &mut out);
         gate.write(Stamp::ZERO, None, synced(), &mut out);
-        gate.answer_after(Seq(4), RequestId::from_bits(0xb), Answer::Done, &mut out);
-        gate.answer_after(Seq(2), RequestId::from_bits(0xa), Answer::Done, &mut out);
+        gate.answer_after(Seq(4), RequestId::from_bits(0xb), RequestKind::Drain, Answer::Done, &mut out);
+        gate.answer_after(Seq(2), RequestId::from_bits(0xa), RequestKind::Drain, Answer::Done, &mut out);
         assert_eq!(out.iter().filter(|e| matches!(e, Effect::Append { .. })).count(), 3, "appending does not wait");
         assert_eq!(delivered(&mut out), [""; 0]);
         assert_eq!(gate.waiting(), 5);
@@ -178,10 +185,10 @@ mod tests {
     #[test]
     fn an_answer_to_something_already_stored_goes_out_at_once() {
         let (mut gate, mut out) = (Gate::new(Generation(1), Seq(7)), Vec::new());
-        gate.answer_after(Seq(7), RequestId::from_bits(0xc), Answer::Done, &mut out);
+        gate.answer_after(Seq(7), RequestId::from_bits(0xc), RequestKind::Drain, Answer::Done, &mut out);
         assert_eq!(delivered(&mut out), ["answer c"]);
         gate.write(Stamp::ZERO, None, Event::ReplyDone, &mut out);
-        gate.answer_after(Seq(8), RequestId::from_bits(0xd), Answer::Done, &mut out);
+        gate.answer_after(Seq(8), RequestId::from_bits(0xd), RequestKind::Drain, Answer::Done, &mut out);
         assert_eq!(delivered(&mut out), ["8"], "the record needs no store, the answer that rests on it does");
         assert_eq!(gate.stored(Seq(8), &mut out), Ok(()));
         assert_eq!(delivered(&mut out), ["answer d"]);

@@ -229,10 +229,8 @@ impl Machine {
     }
 
     pub(super) fn stop_listening(&mut self, task: TaskId, why: StopReason) {
-        if self.ears.stop(task, self.now, self.policy.budget.grace).is_some() {
-            let grace_until = self.now + self.policy.budget.grace;
-            self.out.push(Effect::StopTask { task, why, grace_until });
-        }
+        let signal = self.ears.stop(task, why, self.now, self.policy.budget.grace);
+        self.out.extend(signal);
     }
 
     /// Everything being said or waited for is dropped.

@@ -10,7 +10,6 @@
 
 use crate::event::{CancelCause, FailReason, Terminal};
 use crate::id::CallId;
-use crate::time::Stamp;
 
 /// A turn's life.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,9 +19,9 @@ pub(super) enum Life {
     /// It is being answered.
     Running,
     /// Somebody asked it to stop, and it is stopping.
-    CancelRequested { cause: CancelCause, grace_until: Stamp },
+    CancelRequested { cause: CancelCause },
     /// It cannot be carried out, and what runs is stopping.
-    Failing { reason: FailReason, grace_until: Stamp },
+    Failing { reason: FailReason },
     /// It is over.
     Ended(Terminal),
 }
@@ -44,13 +43,13 @@ impl Life {
     }
 
     /// It is asked to stop. The second to ask changes nothing.
-    pub(super) fn request_cancel(&mut self, cause: CancelCause, grace_until: Stamp) -> Result<(), NotNow> {
-        self.leave(Life::CancelRequested { cause, grace_until })
+    pub(super) fn request_cancel(&mut self, cause: CancelCause) -> Result<(), NotNow> {
+        self.leave(Life::CancelRequested { cause })
     }
 
     /// It cannot go on.
-    pub(super) fn fail(&mut self, reason: FailReason, grace_until: Stamp) -> Result<(), NotNow> {
-        self.leave(Life::Failing { reason, grace_until })
+    pub(super) fn fail(&mut self, reason: FailReason) -> Result<(), NotNow> {
+        self.leave(Life::Failing { reason })
     }
 
     fn leave(&mut self, to: Life) -> Result<(), NotNow> {
@@ -73,8 +72,8 @@ impl Life {
                 Terminal::ReconcileRequired { calls }
             }
             Life::Running => Terminal::Completed,
-            Life::CancelRequested { cause, .. } => Terminal::Cancelled { cause: *cause },
-            Life::Failing { reason, .. } => Terminal::Failed { reason: *reason },
+            Life::CancelRequested { cause } => Terminal::Cancelled { cause: *cause },
+            Life::Failing { reason } => Terminal::Failed { reason: *reason },
         };
         *self = Life::Ended(terminal.clone());
         Ok(terminal)
@@ -85,9 +84,8 @@ impl Life {
 mod tests {
     use super::*;
 
-    const LATER: Stamp = Stamp::from_millis(100);
-    const USER: Life = Life::CancelRequested { cause: CancelCause::User, grace_until: LATER };
-    const LOST: Life = Life::Failing { reason: FailReason::PlayoutStalled, grace_until: LATER };
+    const USER: Life = Life::CancelRequested { cause: CancelCause::User };
+    const LOST: Life = Life::Failing { reason: FailReason::PlayoutStalled };
 
     /// Every state with what it answers to run, cancel, fail and end.
     #[test]
@@ -107,10 +105,10 @@ mod tests {
             assert_eq!(life.run().is_ok(), runs, "run from {state:?}");
             assert_eq!(life, if runs { Life::Running } else { state.clone() });
             let mut life = state.clone();
-            assert_eq!(life.request_cancel(CancelCause::User, LATER).is_ok(), leaves, "cancel from {state:?}");
+            assert_eq!(life.request_cancel(CancelCause::User).is_ok(), leaves, "cancel from {state:?}");
             assert_eq!(life, if leaves { USER } else { state.clone() });
             let mut life = state.clone();
-            assert_eq!(life.fail(FailReason::PlayoutStalled, LATER).is_ok(), leaves, "fail from {state:?}");
+            assert_eq!(life.fail(FailReason::PlayoutStalled).is_ok(), leaves, "fail from {state:?}");
             assert_eq!(life, if leaves { LOST } else { state.clone() });
             let mut life = state.clone();
             assert_eq!(life.end(vec![]).ok(), terminal, "end from {state:?}");
@@ -131,7 +129,7 @@ mod tests {
         let mut life = Life::Running;
         assert_eq!(life.end(vec![]), Ok(Terminal::Completed));
         assert_eq!(life.end(vec![CallId(1)]), Err(NotNow));
-        assert_eq!(life.request_cancel(CancelCause::User, LATER), Err(NotNow));
+        assert_eq!(life.request_cancel(CancelCause::User), Err(NotNow));
         assert_eq!(life, Life::Ended(Terminal::Completed));
     }
 }

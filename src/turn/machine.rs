@@ -366,6 +366,7 @@ impl Machine {
         if let Some(turn) = &self.turns.live {
             timers.set(Timer::Deadline, Some(turn.budget.work_until()));
             timers.set(Timer::Disconnect, self.disconnect_due(turn));
+            timers.set(Timer::Tool, self.calls.due(turn.id));
         }
         if let Some(turn) = self.turns.live.as_ref().filter(|t| t.is_running()) {
             let paused = self.pause.is_held();
@@ -380,7 +381,6 @@ impl Machine {
             timers.set(timer, Some(due));
         }
         timers.set(Timer::FinalTranscript, self.utterances.due(floor.final_transcript));
-        timers.set(Timer::Tool, self.calls.due());
         if !self.is_closing() {
             timers.set(Timer::Reconcile, self.calls.errand_due());
         }
@@ -398,8 +398,8 @@ impl Machine {
             answered
         });
         match answered.after {
-            Some(seq) => self.gate.answer_after(seq, request, answered.answer, &mut self.out),
-            None => Gate::answer(request, answered.answer, &mut self.out),
+            Some(seq) => self.gate.answer_after(seq, request, kind, answered.answer, &mut self.out),
+            None => Gate::answer(request, kind, answered.answer, &mut self.out),
         }
     }
 

@@ -4,20 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Milliseconds as they stand in configuration files.
-mod millis {
-    use std::time::Duration;
-
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(d: &Duration, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_u64(d.as_millis() as u64)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-        u64::deserialize(from).map(Duration::from_millis)
-    }
-}
+use crate::time::millis;
 
 /// Everything the machine decides by.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

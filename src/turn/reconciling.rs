@@ -107,10 +107,8 @@ impl Machine {
 
     fn stop_errand(&mut self, errand: Errand) {
         let (Errand::Asking { task, .. } | Errand::Undoing { task, .. }) = errand else { return };
-        let grace = self.policy.budget.grace;
-        if self.errands.stop(task, self.now, grace).is_some() {
-            self.out.push(Effect::StopTask { task, why: StopReason::NotNeeded, grace_until: self.now + grace });
-        }
+        let signal = self.errands.stop(task, StopReason::NotNeeded, self.now, self.policy.budget.grace);
+        self.out.extend(signal);
     }
 
     /// The outside answers.

@@ -145,7 +145,7 @@ impl Machine {
                 Life::Accepted => LifeView::Accepted,
                 // An ended turn is in `ended`, never here.
                 Life::Running | Life::Ended(_) => LifeView::Running,
-                Life::CancelRequested { cause, .. } => LifeView::CancelRequested { cause: *cause },
+                Life::CancelRequested { cause } => LifeView::CancelRequested { cause: *cause },
                 Life::Failing { .. } => LifeView::Failing,
             },
             generation: turn.generation,

@@ -1,6 +1,6 @@
 //! Sixth chapter of the machine: input for a turn that runs, and turns that the application begins.
 
-use crate::event::{CancelCause, Event, FailReason, Initiator, Pii, Stage};
+use crate::event::{CancelCause, Event, FailReason, Initiator, NotStarted, Pii, Stage};
 use crate::id::{CallId, RequestId, TurnId};
 use crate::turn::acting::Keep;
 use crate::turn::calls::State;
@@ -130,8 +130,7 @@ impl Machine {
         if granted {
             self.try_to_start(id, true);
         } else {
-            let why = crate::event::NotStarted::Refused;
-            self.end_call(id, crate::event::CallEnding::NotStarted { why }, Pii::default());
+            self.refuse_call(id, NotStarted::Refused);
         }
         ApproveAnswer::Taken
     }

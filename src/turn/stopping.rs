@@ -74,7 +74,7 @@ impl Machine {
         let Cancel { cause, initiator, request, onset, keep, by } = cancel;
         let mut turn = self.turns.live.take()?;
         let was_waiting = turn.life == Life::Accepted;
-        if turn.life.request_cancel(cause, self.now + self.policy.budget.grace).is_err() {
+        if turn.life.request_cancel(cause).is_err() {
             self.counted.terminal_conflicts += 1;
             debug_assert!(false, "a live turn can be cancelled");
         }
@@ -95,7 +95,7 @@ impl Machine {
     /// Stops the live turn because it cannot be carried out.
     pub(super) fn fail_live(&mut self, reason: FailReason) {
         let Some(mut turn) = self.turns.live.take() else { return };
-        if turn.life.fail(reason, self.now + self.policy.budget.grace).is_err() {
+        if turn.life.fail(reason).is_err() {
             self.counted.terminal_conflicts += 1;
             debug_assert!(false, "a live turn can fail");
         }
@@ -302,10 +302,7 @@ impl Machine {
         self.drop_utterances(StopReason::Cancelled(cause));
         let grace = self.policy.budget.grace;
         let (ears, errands) = (self.ears.stop_all(self.now, |_| grace), self.errands.stop_all(self.now, |_| grace));
-        for branch in ears.into_iter().chain(errands) {
-            let (task, why) = (branch.task, StopReason::Cancelled(cause));
-            self.out.push(Effect::StopTask { task, why, grace_until: self.now + grace });
-        }
+        self.out.extend(ears.into_iter().chain(errands).filter_map(|branch| branch.signal(StopReason::Cancelled(cause))));
     }
 
     /// Everything has stopped: the last record.

@@ -8,6 +8,7 @@ use crate::event::{Stage, TaskOutcome};
 use crate::id::TaskId;
 use crate::time::Stamp;
 use crate::turn::timer::earlier;
+use crate::turn::{Effect, StopReason};
 
 /// The branches of one turn, or the listening tasks of a session.
 #[derive(Clone, Debug, Default)]
@@ -52,11 +53,11 @@ impl Branch {
         matches!(self.state, State::Stopped(_))
     }
 
-    /// The end of its grace, if it is stopping; `now` otherwise.
-    pub(super) fn stops_at(&self, now: Stamp) -> Stamp {
+    /// The signal to a branch that was just told to stop.
+    pub(super) fn signal(&self, why: StopReason) -> Option<Effect> {
         match self.state {
-            State::Leaving { until } | State::Stopping { until } => until,
-            State::Starting | State::Running | State::Stopped(_) => now,
+            State::Stopping { until } => Some(Effect::StopTask { task: self.task, why, grace_until: until }),
+            State::Starting | State::Running | State::Leaving { .. } | State::Stopped(_) => None,
         }
     }
 
@@ -92,10 +93,10 @@ impl Tree {
     }
 
     /// Tells `task` to be over by `now + grace`. `None` when it is over or was told already.
-    pub(super) fn stop(&mut self, task: TaskId, now: Stamp, grace: Duration) -> Option<Branch> {
+    pub(super) fn stop(&mut self, task: TaskId, why: StopReason, now: Stamp, grace: Duration) -> Option<Effect> {
         let branch = self.branches.iter_mut().find(|b| b.task == task && b.untold())?;
         branch.state = State::Stopping { until: now + grace };
-        Some(*branch)
+        branch.signal(why)
     }
 
     /// `task` has done its work: it ends by itself within `patience`, or is aborted.
@@ -198,7 +199,7 @@ mod tests {
         let told: Vec<_> = tree.stop_all(Stamp::ZERO, |_| GRACE).iter().map(|b| b.task).collect();
         assert_eq!(told, [TaskId(1), TaskId(2)]);
         assert!(tree.stop_all(Stamp::ZERO, |_| GRACE).is_empty());
-        assert!(tree.stop(TaskId(1), Stamp::ZERO, GRACE).is_none());
+        assert!(tree.stop(TaskId(1), StopReason::NotNeeded, Stamp::ZERO, GRACE).is_none());
         assert!(!tree.all_stopped());
         assert!(tree.ended(TaskId(1), TaskOutcome::Stopped).is_some());
         assert!(tree.ended(TaskId(1), TaskOutcome::Finished).is_none(), "one end");
@@ -220,8 +221,8 @@ mod tests {
     #[test]
     fn what_does_not_stop_in_its_grace_is_aborted() {
         let mut tree = two();
-        tree.stop(TaskId(2), Stamp::from_millis(50), GRACE);
-        tree.stop(TaskId(1), Stamp::from_millis(60), GRACE);
+        tree.stop(TaskId(2), StopReason::NotNeeded, Stamp::from_millis(50), GRACE);
+        tree.stop(TaskId(1), StopReason::NotNeeded, Stamp::from_millis(60), GRACE);
         assert_eq!(tree.due(), Some(Stamp::from_millis(150)));
         assert!(tree.abort_due(Stamp::from_millis(149)).is_empty());
         let aborted: Vec<_> = tree.abort_due(Stamp::from_millis(150)).iter().map(|b| b.task).collect();

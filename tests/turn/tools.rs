@@ -1047,3 +1047,19 @@ fn who_undoes_is_not_asked_what_is_so() {
     w.report(undoing, Report::Ended(Ended::Finished));
     assert_eq!(w.outcomes(call), [Outcome::Compensated]);
 }
+
+#[test]
+fn a_call_of_a_turn_that_stops_never_fails_the_next_one() {
+    for (tool, on_timeout) in [(pay(), OnTimeout::TellModel), (look(), OnTimeout::FailTurn)] {
+        let name = tool.name.clone();
+        let mut w = World::tools([Declaration { cap: Some(Duration::from_secs(2)), on_timeout, ..tool }]);
+        w.polite = false;
+        let (old, call) = asked(&mut w, &name);
+        w.commit(call);
+        w.wait(1_950);
+        let next = w.say("something else");
+        w.wait(300);
+        assert_ne!(w.end(old), "-");
+        assert_eq!(w.end(next), "-", "its cap ran out while its own turn was stopping");
+    }
+}

@@ -182,7 +182,7 @@ impl World {
                     }
                     self.delivered.push(record.seq);
                 }
-                Effect::Answer { request, answer } => self.answers.push((*request, answer.clone())),
+                Effect::Answer { request, answer, .. } => self.answers.push((*request, answer.clone())),
                 Effect::StartTask { task, generation, deadline, spec } => {
                     assert_eq!(*generation, self.fence, "new work is never stale");
                     assert!(*deadline > self.now, "new work has time");
@@ -229,7 +229,7 @@ impl World {
                     let intent = intent.expect("the intent is recorded before").seq;
                     assert!(self.stored >= intent, "and kept before leave is given");
                 }
-                Effect::RefuseCommit { task, .. } => {
+                Effect::RefuseCommit { task } => {
                     assert!(self.tasks.contains_key(task), "only what was started asks");
                 }
                 Effect::Finish => {

@@ -2,7 +2,7 @@
 
 use super::book::{Book, call_of, is_restart};
 use super::{Checker, Fact, Found, Rules};
-use crate::event::{CallEnding, CancelCause, Durability, Event, NotStarted, Outcome, Record, Terminal};
+use crate::event::{CallEnding, CancelCause, Durability, Event, FailReason, NotStarted, Outcome, Record, Terminal};
 use crate::id::TurnId;
 use crate::time::BLOCK_SAMPLES;
 
@@ -38,6 +38,7 @@ checkers! {
     a_lost_link_changes_nothing: "a turn is stopped for its link only when the policy says so, and not before",
     shown_when_kept: "what is shown comes in order, and what must be kept is kept before it is shown",
     endings_tell_the_truth: "what a call's ending and outcome say is what is so outside",
+    tools_fail_their_own_turn: "a turn fails for a tool's time only when a call of its own ran",
     waits_are_bounded: "a turn ends within its deadline, and a stop within its grace",
 }
 
@@ -455,6 +456,14 @@ fn endings_tell_the_truth(book: &Book, _: &Rules, fact: &Fact<'_>, found: &mut F
     if said != happened {
         let so = if happened { "it happened" } else { "it did not happen" };
         found.say(format!("{id} is {ending} with outcome {:?}, and {so}", call.outcome));
+    }
+}
+
+fn tools_fail_their_own_turn(book: &Book, _: &Rules, fact: &Fact<'_>, found: &mut Found) {
+    let Some(record) = record(fact) else { return };
+    let Event::TurnEnded { terminal: Terminal::Failed { reason: FailReason::ToolTimeout }, .. } = &record.event else { return };
+    if !book.calls.values().any(|call| call.turn == record.turn && call.started) {
+        found.say(format!("{} fails for a call that is not its own", name(record.turn)));
     }
 }
 

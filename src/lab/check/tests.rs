@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::event::{CallEnding, NotStarted};
+use crate::event::{CallEnding, CallFailure, FailReason, NotStarted};
 use crate::event::{
     CancelCause, Cancellability, Event, IdempotencyKey, Initiator, Outcome, Pii, Stage, TaskOutcome, Terminal, Timing, VERSION,
 };
@@ -321,6 +321,17 @@ fn effects_without_leave() {
     log.accept(1).paying(1, "a").sent(1);
     log.fact(Fact::Effect { key: "a", at: Stamp::ZERO }).fact(Fact::Effect { key: "a", at: Stamp::ZERO });
     log.only("effects_have_leave");
+}
+
+#[test]
+fn a_tool_that_fails_another_turn() {
+    let failed = Terminal::Failed { reason: FailReason::ToolTimeout };
+    let timeout = CallEnding::Failed { failure: CallFailure::Timeout };
+    let mut log = Log::new();
+    log.accept(1).request(1, READ, "a").start(1).call_ends(1, timeout).end(failed.clone());
+    assert!(log.names().is_empty(), "{:?}", log.names());
+    log.accept(2).end(failed);
+    log.only("tools_fail_their_own_turn");
 }
 
 #[test]

@@ -4,41 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::event::{CancelCause, Cancellability, Declaration, Event, Initiator, OnBargeIn, Outside, Record, Retry, Timing};
+use super::relative::relative;
+use super::worlds::{Action, rules, world};
+use crate::event::{CancelCause, Event, Initiator, Outside, Record, Retry, Timing};
 use crate::id::{CallId, Generation, RequestId, SessionId, TaskId, TurnId};
-use crate::lab::check::{Checks, Fact, Rules, Violation};
+use crate::lab::check::{Checks, Fact, Violation};
 use crate::time::{SamplePos, Stamp};
 use crate::turn::{
-    Command, Effect, Ended, Input, LinkFact, Machine, OnDisconnect, Playout, Policy, QuietBy, Report, Sabotage, SubmitMode,
-    TaskSpec, Voice,
+    Command, Effect, Ended, Input, LinkFact, Machine, Playout, QuietBy, Report, Sabotage, SubmitMode, TaskSpec, Voice,
 };
-
-/// How many worlds there are; the first byte of a path names one.
-pub(super) const WORLDS: u8 = 8;
-
-macro_rules! actions {
-    ($($name:ident),* $(,)?) => {
-        /// An event.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[repr(u8)]
-        pub(super) enum Action { $($name),* }
-
-        const ACTIONS: &[Action] = &[$(Action::$name),*];
-    };
-}
-
-actions! {
-    Say, Steer, SteerPast, Cancel, CancelAgain, CancelPast, VoiceHolds, VoiceTakesFloor, Words, NoWords,
-    Text, CallTool, CallSame, ModelEnds, ModelFails, Sound, VoiceEnds, Heard, FallsSilent, Kept,
-    AsksCommit, Result, ToolEnds, ToolFails, ToolUnknown, Stops, AbortedEnds,
-    Happened, DidNotHappen, CannotTell, ProbeEnds, Allow, Refuse, LinkLost, LinkBack, TimerDue, Drain, Close, Dies,
-}
-
-impl Action {
-    pub(super) fn of(byte: u8) -> Option<Action> {
-        ACTIONS.get(byte as usize).copied()
-    }
-}
 
 /// What a task is, for the events that it can cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,181 +79,6 @@ pub(super) struct Node {
 }
 
 const BLOCK: Duration = Duration::from_millis(10);
-
-/// One world: what its tool is, what its policy is, and which events can happen in it. Few kinds of events can be followed far, all of
-/// them only a little way; so there are both kinds of world.
-struct World {
-    name: &'static str,
-    class: Cancellability,
-    keeps: bool,
-    probes: bool,
-    compensates: bool,
-    approval: bool,
-    on_disconnect: OnDisconnect,
-    /// The store keeps at once.
-    keeps_at_once: bool,
-    menu: &'static [Action],
-}
-
-const PLAIN: World = World {
-    name: "",
-    class: Cancellability::ReadOnly,
-    keeps: false,
-    probes: true,
-    compensates: false,
-    approval: false,
-    on_disconnect: OnDisconnect::GoOn,
-    keeps_at_once: true,
-    menu: ACTIONS,
-};
-
-const TOOLS: &[Action] = {
-    use Action::*;
-    &[
-        Say,
-        Cancel,
-        CancelAgain,
-        CallSame,
-        ModelEnds,
-        Kept,
-        AsksCommit,
-        Result,
-        ToolEnds,
-        ToolFails,
-        ToolUnknown,
-        Stops,
-        AbortedEnds,
-        Happened,
-        DidNotHappen,
-        CannotTell,
-        ProbeEnds,
-        Allow,
-        Refuse,
-        TimerDue,
-        Dies,
-        Close,
-    ]
-};
-
-const KEPT: &[Action] = {
-    use Action::*;
-    &[
-        Say,
-        Cancel,
-        VoiceTakesFloor,
-        Words,
-        NoWords,
-        CallTool,
-        CallSame,
-        ModelEnds,
-        AsksCommit,
-        Result,
-        ToolEnds,
-        ToolUnknown,
-        Stops,
-        TimerDue,
-    ]
-};
-
-const VOICES: &[Action] = {
-    use Action::*;
-    &[
-        Say,
-        Cancel,
-        VoiceHolds,
-        VoiceTakesFloor,
-        Words,
-        NoWords,
-        Text,
-        ModelEnds,
-        Sound,
-        VoiceEnds,
-        Heard,
-        FallsSilent,
-        Stops,
-        TimerDue,
-        LinkLost,
-        LinkBack,
-    ]
-};
-
-const STEERING: &[Action] = {
-    use Action::*;
-    &[
-        Say,
-        Steer,
-        SteerPast,
-        Cancel,
-        CancelAgain,
-        CancelPast,
-        Text,
-        CallTool,
-        ModelEnds,
-        ModelFails,
-        Result,
-        ToolEnds,
-        Sound,
-        VoiceEnds,
-        Heard,
-        Stops,
-        TimerDue,
-        LinkLost,
-        LinkBack,
-        Drain,
-        Close,
-        Kept,
-        Dies,
-    ]
-};
-
-static WORLD: [World; WORLDS as usize] = [
-    World { name: "irreversible tool", class: Cancellability::Irreversible, keeps_at_once: false, menu: TOOLS, ..PLAIN },
-    World { name: "tool that takes back", class: Cancellability::RemoteCancel, menu: TOOLS, ..PLAIN },
-    World { name: "staged tool, nobody to ask", class: Cancellability::Staged, probes: false, menu: TOOLS, ..PLAIN },
-    World {
-        name: "tool with approval that undoes",
-        class: Cancellability::Irreversible,
-        approval: true,
-        compensates: true,
-        menu: TOOLS,
-        ..PLAIN
-    },
-    World { name: "calls kept over a barge-in", class: Cancellability::HumanProcess, keeps: true, menu: KEPT, ..PLAIN },
-    World {
-        name: "voices and a link that is waited for",
-        on_disconnect: OnDisconnect::Hold(Duration::from_secs(2)),
-        menu: VOICES,
-        ..PLAIN
-    },
-    World {
-        name: "steering and a link that is not",
-        on_disconnect: OnDisconnect::CancelNow,
-        keeps_at_once: false,
-        menu: STEERING,
-        ..PLAIN
-    },
-    World { name: "everything", class: Cancellability::Irreversible, keeps: true, keeps_at_once: false, ..PLAIN },
-];
-
-/// What a world is called.
-pub(super) fn name(world: u8) -> &'static str {
-    WORLD.get(world as usize).map_or("", |world| world.name)
-}
-
-fn rules(world: u8) -> Rules {
-    let world = WORLD.get(world as usize).unwrap_or(&PLAIN);
-    let mut tool = Declaration::new("act", world.class);
-    tool.on_barge_in = if world.keeps { OnBargeIn::Keep } else { OnBargeIn::Cancel };
-    tool.probes = world.probes;
-    tool.compensates = world.compensates;
-    tool.approval = world.approval;
-    let mut policy = Policy::default();
-    policy.budget.turn = Duration::from_secs(20);
-    policy.budget.requests = 3;
-    policy.budget.reconcile_attempts = 2;
-    policy.on_disconnect = world.on_disconnect;
-    Rules::new(policy, vec![tool])
-}
 
 impl Node {
     /// The state at the end of a path.
@@ -393,7 +192,7 @@ impl Node {
 
     /// What can happen here.
     pub(super) fn enabled(&self) -> Vec<Action> {
-        let menu = WORLD.get(self.world as usize).map_or(ACTIONS, |world| world.menu);
+        let menu = world(self.world).menu;
         menu.iter().copied().filter(|action| self.can(*action)).collect()
     }
 
@@ -427,7 +226,7 @@ impl Node {
 
     pub(super) fn take(&mut self, action: Action) {
         self.happens(action);
-        if WORLD.get(self.world as usize).is_some_and(|world| world.keeps_at_once) {
+        if world(self.world).keeps_at_once {
             while !self.waiting.is_empty() {
                 self.keep();
             }
@@ -721,7 +520,7 @@ impl Node {
                 }
                 self.checks.see(Fact::Leave { call, at: self.now });
             }
-            Effect::RefuseCommit { task, .. } => {
+            Effect::RefuseCommit { task } => {
                 if let Some(job) = self.jobs.get_mut(&task) {
                     // It ends by itself, as one that was told to.
                     job.told = true;
@@ -737,53 +536,14 @@ impl Node {
     }
 }
 
-/// The hash of a text in which every stamp is taken relative to `now` and every seq relative to `last`.
-fn relative(text: &str, now: u64, last: u64) -> u64 {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    let mut mix = |word: u64| hash = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
-    let bytes = text.as_bytes();
-    let mut i = 0;
-    while let Some(byte) = bytes.get(i) {
-        mix(u64::from(*byte));
-        i += 1;
-        let base = match byte {
-            b'(' if bytes[..i].ends_with(b"Stamp(") => now,
-            b'(' if bytes[..i].ends_with(b"Seq(") => last,
-            _ => continue,
-        };
-        let mut value = 0u64;
-        while let Some(digit) = bytes.get(i).filter(|digit| digit.is_ascii_digit()) {
-            value = value.wrapping_mul(10).wrapping_add(u64::from(digit - b'0'));
-            i += 1;
-        }
-        mix(value.wrapping_sub(base));
-    }
-    hash ^ (hash >> 31)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn states_that_differ_only_in_when_are_one() {
-        assert_eq!(relative("a Stamp(15) Seq(4) b", 10, 3), relative("a Stamp(1005) Seq(10) b", 1_000, 9));
-        assert_ne!(relative("a Stamp(15)", 10, 3), relative("a Stamp(16)", 10, 3));
-        assert_ne!(relative("a Turn(15)", 10, 3), relative("a Turn(1005)", 1_000, 3), "only stamps and seqs are relative");
-    }
 
     #[test]
     fn a_path_leads_to_one_state() {
         let path = [0, Action::Say as u8, Action::Text as u8, Action::ModelEnds as u8, Action::Kept as u8];
         let walk = || Node::walk(&path, None).expect("a path").fingerprint();
         assert_eq!(walk(), walk());
-    }
-
-    #[test]
-    fn every_byte_of_an_action_is_its_own() {
-        for (i, action) in ACTIONS.iter().enumerate() {
-            assert_eq!(*action as usize, i);
-            assert_eq!(Action::of(i as u8), Some(*action));
-        }
     }
 }

@@ -1,11 +1,18 @@
 //! The world: one session under virtual time. The production machine, fence, ring; tasks, people, a store and an outside that
 //! misbehave as the seed says; and the checkers over everything that happens.
 
+mod far;
+mod keeper;
+mod work;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::jobs::{Act, Job, Kind, latency};
+use far::Far;
+use keeper::Keeper;
+
+use super::jobs::{Job, Kind, latency};
 use super::marks::{Mark, Marks};
 use super::outside::{Outer, State};
 use super::people::{People, Sounding, Wish};
@@ -14,11 +21,11 @@ use super::rng::{Rng, Trace};
 use super::shape::Shape;
 use super::sound::Sound;
 use crate::audio::fence::Mode;
-use crate::event::{Event, Outcome, Record, Retry};
-use crate::id::{CallId, Generation, SessionId, TaskId};
+use crate::event::{Event, Outcome, Record};
+use crate::id::{CallId, SessionId, TaskId};
 use crate::lab::check::{Checks, Fact, Rules, Violation};
-use crate::time::{BEAT, BLOCK_SAMPLES, Stamp};
-use crate::turn::{Answer, Command, Effect, Ended, Input, LinkFact, Machine, Playout, QuietBy, Report, Sabotage, TaskSpec};
+use crate::time::{BEAT, Stamp};
+use crate::turn::{Answer, Command, Effect, Input, LinkFact, Machine, Sabotage};
 
 /// Records that are kept to be shown with a violation.
 const TAIL: usize = 30;
@@ -44,23 +51,6 @@ pub struct Run {
     pub tail: Vec<String>,
     /// Which situations were met.
     pub marks: Marks,
-}
-
-/// The store: what it has, what it is writing, what waits.
-#[derive(Debug, Default)]
-struct Keeper {
-    log: Vec<Arc<Record>>,
-    waiting: VecDeque<Arc<Record>>,
-    writing: usize,
-}
-
-/// What follows a beat of the sink.
-#[derive(Debug, Default)]
-struct Far {
-    beats: u64,
-    reported: Option<(Generation, u64)>,
-    dry_since: Option<Stamp>,
-    stands_until: Stamp,
 }
 
 pub(super) struct World {
@@ -379,7 +369,7 @@ impl World {
                 }
             }
             Effect::Deliver { record } => self.deliver(&record),
-            Effect::Answer { request, answer } => {
+            Effect::Answer { request, answer, .. } => {
                 let kind = kind_of(&answer);
                 if let Some(words) = self.people.answered(request, kind, &answer, &mut self.marks) {
                     self.wrong("same_answer", words);
@@ -400,7 +390,7 @@ impl World {
                 }
             }
             Effect::LetCommit { task, call } => self.let_commit(task, call),
-            Effect::RefuseCommit { task, .. } => {
+            Effect::RefuseCommit { task } => {
                 self.marks.hit(Mark::refused_commit);
                 self.with_job(task, |job, rng, shape| job.refused(rng, shape));
             }
@@ -436,295 +426,6 @@ impl World {
             let at = self.in_a(self.shape.approves);
             self.queue.put(at, Happening::Command(Command::Resolve { request, call, outcome }));
         }
-    }
-
-    // Tasks.
-
-    fn start(&mut self, task: TaskId, generation: Generation, spec: &TaskSpec) {
-        if let Some(current) = self.machine.as_ref().map(Machine::generation)
-            && generation != current
-        {
-            self.wrong("nothing_stale_starts", format!("{task} starts under {generation}, and {current} is current"));
-        }
-        let job = Job::new(&mut self.rng, &self.shape, generation, spec);
-        if self.jobs.insert(task, job).is_some() {
-            self.wrong("tasks_end_once", format!("{task} was started twice"));
-        }
-        self.arm(task);
-    }
-
-    fn with_job(&mut self, task: TaskId, change: impl FnOnce(&mut Job, &mut Rng, &Shape)) {
-        if let Some(job) = self.jobs.get_mut(&task) {
-            change(job, &mut self.rng, &self.shape);
-            self.arm(task);
-        }
-    }
-
-    fn arm(&mut self, task: TaskId) {
-        let Some(job) = self.jobs.get_mut(&task).filter(|job| !job.armed && !job.over && !job.stalled) else { return };
-        if let Some((after, _)) = job.plan.front() {
-            job.token += 1;
-            job.armed = true;
-            let (at, token) = (self.now + *after, job.token);
-            self.queue.put(at, Happening::Wake { task, token });
-        }
-    }
-
-    /// Whether the driver reads no results at the moment.
-    fn is_full(&self) -> bool {
-        self.keeper.waiting.len() > self.shape.room
-    }
-
-    fn wake(&mut self, task: TaskId, token: u64) {
-        let (store_full, ring_full) = (self.is_full(), self.sound.is_full());
-        let Some(job) = self.jobs.get_mut(&task).filter(|job| job.token == token && !job.over) else { return };
-        job.armed = false;
-        let is_audio = matches!(job.plan.front(), Some((_, Act::Report(Report::Audio { .. }))));
-        if store_full || (ring_full && is_audio) {
-            job.stalled = true;
-            self.has_stalled = true;
-            if ring_full {
-                self.marks.hit(Mark::ring_full);
-            }
-            return;
-        }
-        let Some((_, act)) = job.plan.pop_front() else { return };
-        let call = match &job.kind {
-            Kind::Tool { call, .. } | Kind::Reconcile { call } | Kind::Compensate { call } => *call,
-            _ => CallId::default(),
-        };
-        match act {
-            Act::Report(report) => {
-                if let Report::Audio { samples, .. } = report {
-                    self.offered = Some((task, samples));
-                }
-                self.step(Input::Task { task, report });
-                self.offered = None;
-            }
-            Act::Probe => {
-                let outside =
-                    if self.rng.chance(self.shape.faults.blind) { crate::event::Outside::Unknown } else { self.outer.says(call) };
-                self.step(Input::Task { task, report: Report::Probed { outside } });
-            }
-            Act::Undo => {
-                if self.outer.undo(call) {
-                    self.marks.hit(Mark::undone);
-                    self.checks.see(Fact::Undone { call });
-                }
-            }
-            Act::TakeBack => {
-                if self.outer.take_back(call) {
-                    self.marks.hit(Mark::taken_back);
-                    self.end(task, Ended::Stopped);
-                } else {
-                    self.confirm(task, call);
-                }
-            }
-            Act::Confirm => self.confirm(task, call),
-            Act::End(ended) => self.end(task, ended),
-        }
-        self.arm(task);
-    }
-
-    /// A tool says what became of what it sent: the truth.
-    fn confirm(&mut self, task: TaskId, call: CallId) {
-        match self.outer.state(call) {
-            Some(State::Happened) => {
-                self.step(Input::Task { task, report: Report::Result { text: "done".into() } });
-                self.with_job(task, |job, rng, shape| {
-                    let after = latency(rng, shape, (0, 20));
-                    job.replace(after, Act::End(Ended::Finished));
-                });
-            }
-            Some(State::Underway) => {
-                self.with_job(task, |job, _, _| job.replace(Duration::from_millis(50), Act::Confirm));
-            }
-            Some(State::Never | State::Undone) | None => self.end(task, Ended::Failed(Retry::Later)),
-        }
-    }
-
-    fn end(&mut self, task: TaskId, ended: Ended) {
-        let Some(job) = self.jobs.get_mut(&task) else { return };
-        job.over = true;
-        job.plan.clear();
-        self.step(Input::Task { task, report: Report::Ended(ended) });
-        if self.rng.chance(self.shape.faults.rogue) {
-            let at = self.in_a((0, 500));
-            let report = match self.rng.below(3) {
-                0 => Report::Ended(Ended::Finished),
-                1 => Report::Text { delta: "ghost ".into() },
-                _ => Report::Audio { samples: 480, chars: 1, timing: crate::event::Timing::Exact },
-            };
-            self.queue.put(at, Happening::Fact(Input::Task { task, report }));
-        }
-        self.jobs.retain(|_, job| !job.over);
-    }
-
-    fn let_commit(&mut self, task: TaskId, call: CallId) {
-        self.marks.hit(Mark::leave);
-        self.checks.see(Fact::Leave { call, at: self.now });
-        let Some(Job { kind: Kind::Tool { key, .. }, .. }) = self.jobs.get(&task) else {
-            self.wrong("intent_before_commit", format!("{call} has leave and its task does not run"));
-            return;
-        };
-        let entry = self.outer.send(call, key.clone());
-        let arrival = self.grain(self.shape.arrival);
-        if self.rng.chance(self.shape.faults.lost_outside) {
-            self.outer.lose(call);
-        } else {
-            self.queue.put(self.now + arrival, Happening::Arrives { entry });
-        }
-        self.with_job(task, |job, rng, shape| job.leave(rng, shape, arrival));
-    }
-
-    fn arrives(&mut self, entry: usize) {
-        if let Some(sent) = self.outer.arrives(entry) {
-            self.marks.hit(Mark::arrived_outside);
-            self.checks.see(Fact::Effect { key: &sent.key, at: self.now });
-        }
-    }
-
-    /// Whoever waited for room goes on.
-    fn resume(&mut self) {
-        self.has_stalled = false;
-        let waiting: Vec<TaskId> = self.jobs.iter().filter(|(_, job)| job.stalled).map(|(task, _)| *task).collect();
-        for task in waiting {
-            let Some(job) = self.jobs.get_mut(&task) else { continue };
-            job.stalled = false;
-            job.armed = true;
-            job.token += 1;
-            let token = job.token;
-            self.queue.put(self.now, Happening::Wake { task, token });
-        }
-    }
-
-    // The store.
-
-    /// Begins a write if there is something to write and nothing is being written.
-    fn write(&mut self) {
-        if self.keeper.writing > 0 || self.keeper.waiting.is_empty() {
-            return;
-        }
-        self.keeper.writing = self.keeper.waiting.len().min(self.shape.batch);
-        let at = if self.rng.chance(self.shape.faults.store_stalls) {
-            self.marks.hit(Mark::store_stalled);
-            self.in_a((200, 6_000))
-        } else {
-            self.in_a(self.shape.store)
-        };
-        self.queue.put(at, Happening::Stored);
-    }
-
-    /// The store has one record more.
-    fn keep(&mut self) {
-        let Some(record) = self.keeper.waiting.pop_front() else { return };
-        // Writing into a number never fails.
-        let _never = serde_json::to_writer(&mut self.trace, &*record);
-        self.checks.see(Fact::Record(&record));
-        self.keeper.log.push(record);
-    }
-
-    fn stored(&mut self) {
-        for _ in 0..std::mem::take(&mut self.keeper.writing) {
-            self.keep();
-        }
-        let seq = self.keeper.log.last().map(|record| record.seq);
-        if let Some(seq) = seq {
-            if self.now < self.stands_until {
-                self.queue.put(self.stands_until, Happening::Fact(Input::Appended { seq }));
-            } else {
-                self.step(Input::Appended { seq });
-            }
-        }
-        self.write();
-    }
-
-    // Sound.
-
-    fn place(&mut self) {
-        for generation in self.sound.place() {
-            self.inputs.push_back(Input::Late { kind: crate::event::LateKind::Audio, generation });
-        }
-    }
-
-    fn beat(&mut self) {
-        let beat = self.sound.beat();
-        let at = self.now;
-        self.next_beat = Stamp::from_micros((at.as_micros() / 10_000 + 1) * 10_000);
-        if let Some(words) = beat.wrong {
-            self.wrong("samples_balance", words);
-        }
-        let pulled = beat.pulled;
-        // One pull is one block of the house, however few samples stand for it.
-        let scale = (BLOCK_SAMPLES / self.shape.slice) as u64;
-        if let Some(quiet) = pulled.quiet.filter(|_| pulled.stale > 0) {
-            self.checks.see(Fact::Heard { generation: quiet.generation, samples: pulled.stale as u64 * scale, at });
-        }
-        if pulled.sounding > 0 {
-            let generation = beat.tag.map_or(pulled.generation, Generation);
-            self.checks.see(Fact::Heard { generation, samples: pulled.sounding as u64 * scale, at });
-            self.trace.word(at.as_micros());
-            self.trace.word(generation.0 << 32 | (pulled.stale as u64) << 16 | pulled.sounding as u64);
-        }
-        self.report_playout(&pulled);
-        self.place();
-        // What the ring refused.
-        while let Some(input) = self.inputs.pop_front() {
-            self.queue.put(self.now, Happening::Fact(input));
-        }
-    }
-
-    /// The sink tells how far it is, sometime, if it does not stand still or the report is lost.
-    fn report_playout(&mut self, pulled: &crate::audio::ring::Pulled) {
-        let now = self.now;
-        self.far.beats += 1;
-        if self.rng.chance(self.shape.faults.far_stalls) && self.far.stands_until < now {
-            self.far.stands_until = self.in_a((500, 5_000));
-        }
-        let mut reports = Vec::new();
-        if let Some(quiet) = pulled.quiet.filter(|quiet| quiet.generation.is_set()) {
-            let by = if quiet.held { QuietBy::Hold } else { QuietBy::Cut };
-            let sounded_at = self.in_a(self.shape.far);
-            reports.push(Playout::Quiet {
-                generation: quiet.generation,
-                by,
-                last: quiet.last,
-                seen_at: now,
-                handed_at: now,
-                sounded_at,
-                measured: true,
-            });
-        }
-        if pulled.generation.is_set() {
-            let here = (pulled.generation, pulled.position.0);
-            let ran_out = pulled.sounding == 0 || self.sound_is_over();
-            if here.1 > 0 && self.far.reported != Some(here) && (self.far.beats.is_multiple_of(self.shape.cadence) || ran_out) {
-                self.far.reported = Some(here);
-                reports.push(Playout::Progress { generation: here.0, position: pulled.position, at: now });
-            }
-        }
-        match (pulled.underrun, self.far.dry_since) {
-            (true, None) => self.far.dry_since = Some(now),
-            (true, Some(since)) if now.since(since) == BEAT * 5 => {
-                let gap_us = now.since(since).as_micros() as u64;
-                reports.push(Playout::Underrun { generation: pulled.generation, at: since, gap_us });
-            }
-            (false, Some(_)) => self.far.dry_since = None,
-            _ => {}
-        }
-        for report in reports {
-            // A report that says that all is over comes again until it is heard; the others may be lost.
-            if matches!(report, Playout::Progress { .. }) && self.rng.chance(self.shape.faults.far_lost) {
-                self.far.reported = None;
-                continue;
-            }
-            let at = self.in_a(self.shape.far).max(self.far.stands_until);
-            self.queue.put(at, Happening::Playout(report));
-        }
-    }
-
-    fn sound_is_over(&self) -> bool {
-        self.sound.is_drained()
     }
 
     // People.
