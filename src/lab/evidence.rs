@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::event::{Event, Record};
 use crate::id::SessionId;
-use crate::observe::{Metrics, TailPart};
+use crate::observe::Metrics;
 use crate::time::Stamp;
 
 /// A record and its place in the log.
@@ -184,43 +184,22 @@ fn line(event: &Value, since: impl Fn(Stamp) -> i64) -> String {
 
 /// The numbers of `metrics.json`, by name. Durations in microseconds.
 pub(super) fn numbers(metrics: &Metrics) -> Map<String, Value> {
+    let named = |name: &str, value: &str| if value.is_empty() { name.to_owned() } else { format!("{name}_{value}") };
     let mut all = Map::new();
-    let late = metrics.late_events();
-    let ends = metrics.turns_by_terminal();
-    for (name, value) in [
-        ("turns", metrics.turns()),
-        ("turns_completed", ends.completed),
-        ("turns_cancelled", ends.cancelled),
-        ("turns_failed", ends.failed),
-        ("turns_reconcile_required", ends.reconcile_required),
-        ("late_events_dropped", late.dropped),
-        ("late_events_delivered", late.delivered),
-        ("terminal_conflicts", metrics.terminal_conflicts()),
-        ("duplicate_cancel_effects", metrics.duplicate_cancel_effects()),
-        ("barge_ins", metrics.barge_ins()),
-        ("holds", metrics.holds()),
-        ("false_interruptions", metrics.false_interruptions()),
-        ("underruns", metrics.underruns()),
-        ("odd_inputs", metrics.odd_inputs()),
-        ("unheard_chars", metrics.unheard_chars()),
-    ] {
-        all.insert(name.into(), value.into());
+    all.insert("turns".into(), metrics.turns().into());
+    all.insert("open_reconciliations".into(), metrics.calls().open().into());
+    for counts in metrics.counts() {
+        all.extend(counts.values.into_iter().map(|(value, number)| (named(counts.name, value), number.into())));
     }
-    let tails = TailPart::ALL.map(|part| (format!("tail_{}", part.label()), metrics.tail(part)));
-    let times = [
-        ("ttft".to_owned(), metrics.ttft()),
-        ("ttfa".to_owned(), metrics.ttfa()),
-        ("e2e".to_owned(), metrics.e2e()),
-        ("cancel_propagation".to_owned(), metrics.cancel_propagation()),
-        ("audible_tail".to_owned(), metrics.audible_tail()),
-    ];
-    for (name, histogram) in times.into_iter().chain(tails) {
-        all.insert(format!("{name}_count"), histogram.count().into());
-        let us = |value: Option<std::time::Duration>| value.map_or(Value::Null, |d| (d.as_micros() as u64).into());
-        for (part, value) in
-            [("p50", histogram.p(50.0)), ("p95", histogram.p(95.0)), ("p99", histogram.p(99.0)), ("max", histogram.max())]
-        {
-            all.insert(format!("{name}_{part}_us"), us(value));
+    let us = |value: Option<std::time::Duration>| value.map_or(Value::Null, |d| (d.as_micros() as u64).into());
+    for times in metrics.times() {
+        for (value, histogram) in times.values {
+            let name = named(times.name, value);
+            all.insert(format!("{name}_count"), histogram.count().into());
+            for (part, percent) in [("p50", 50.0), ("p95", 95.0), ("p99", 99.0)] {
+                all.insert(format!("{name}_{part}_us"), us(histogram.p(percent)));
+            }
+            all.insert(format!("{name}_max_us"), us(histogram.max()));
         }
     }
     all

@@ -30,7 +30,7 @@ pub struct CallEndings {
 pub struct SideEffects {
     /// The commit was under way when the stop came, and the tool said afterwards that it is done.
     pub under_way: u64,
-    /// Nobody knew; asked after, it turned out to have happened.
+    /// When the stop came or after it nobody knew; asked after, it turned out to have happened.
     pub found_out: u64,
     /// Leave to commit was given after the stop. Must stay zero for ever.
     pub let_through: u64,
@@ -104,6 +104,8 @@ struct Followed {
     turn: TurnId,
     committed: bool,
     ended: bool,
+    /// Its turn had been asked to stop when its outcome turned out to be unknown.
+    doubted_after_stop: bool,
     /// It is open since the moment from which its confirmation is measured.
     open_since: Option<Stamp>,
     /// Its effect after a stop was counted.
@@ -150,6 +152,7 @@ impl CallsFold {
                     CallEnding::Unknown => {
                         to.endings.unknown += 1;
                         to.opened += 1;
+                        known.doubted_after_stop = stop.is_some();
                         known.open_since = stop.or(Some(record.at));
                     }
                     CallEnding::NotStarted { .. } => to.endings.not_started += 1,
@@ -157,11 +160,9 @@ impl CallsFold {
             }
             Event::Reconciled { call, outcome } => {
                 let known = self.by_call.entry(*call).or_default();
-                match outcome {
-                    Outcome::Happened | Outcome::Compensated => {
-                        to.side_effects.found_out += u64::from(!std::mem::replace(&mut known.counted, true));
-                    }
-                    Outcome::DidNotHappen | Outcome::NeedsPerson => {}
+                let changed = matches!(outcome, Outcome::Happened | Outcome::Compensated);
+                if changed && known.doubted_after_stop && !std::mem::replace(&mut known.counted, true) {
+                    to.side_effects.found_out += 1;
                 }
                 match outcome {
                     Outcome::Happened => to.outcomes.happened += 1,

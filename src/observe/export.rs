@@ -11,7 +11,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::Registry;
 
-use super::{Histogram, Metrics, TailPart};
+use super::table::{Counts, Times};
+use super::{Histogram, Metrics};
 
 /// The content type of [`prometheus`].
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -66,132 +67,29 @@ struct Picture {
 
 impl Collector for Picture {
     fn encode(&self, mut to: DescriptorEncoder<'_>) -> fmt::Result {
-        let m = &self.metrics;
-        {
-            let help =
-                "Onset of a barge-in to the last stale sample at the loudspeaker (to_silence), its parts and its other endpoints";
-            let mut family = to.encode_descriptor("antiphon_audible_tail_seconds", help, None, MetricType::Histogram)?;
-            histogram(&mut family.encode_family(&[("stage", "to_silence")])?, m.audible_tail())?;
-            for part in TailPart::ALL {
-                histogram(&mut family.encode_family(&[("stage", part.label())])?, m.tail(part))?;
+        for Times { name, help, label, values } in self.metrics.times() {
+            let name = format!("antiphon_{name}_seconds");
+            let mut family = to.encode_descriptor(&name, help, None, MetricType::Histogram)?;
+            for (value, times) in values {
+                match label {
+                    "" => histogram(&mut family, times)?,
+                    label => histogram(&mut family.encode_family(&[(label, value)])?, times)?,
+                }
             }
         }
-        for (name, help, values) in [
-            ("antiphon_turn_ttft_seconds", "Turn started to the first text of its answer", m.ttft()),
-            ("antiphon_turn_ttfa_seconds", "End of the user's speech, or typed text, to the first sample played", m.ttfa()),
-            ("antiphon_turn_e2e_seconds", "Turn accepted to its terminal", m.e2e()),
-            (
-                "antiphon_cancel_propagation_seconds",
-                "Cancel accepted or barge-in to the last task of the turn ended",
-                m.cancel_propagation(),
-            ),
-            (
-                "antiphon_stop_delivery_seconds",
-                "Turn asked to stop to the record that its last sample is out",
-                m.objectives().delivery_stopped(),
-            ),
-            (
-                "antiphon_stop_work_seconds",
-                "Turn asked to stop to its last task having stopped by itself",
-                m.objectives().work_stopped(),
-            ),
-            (
-                "antiphon_stop_confirmed_seconds",
-                "Turn asked to stop to a call of it of unknown outcome being settled",
-                m.calls().confirmed(),
-            ),
-        ] {
-            histogram(&mut to.encode_descriptor(name, help, None, MetricType::Histogram)?, values)?;
+        for Counts { name, help, label, values } in self.metrics.counts() {
+            let name = format!("antiphon_{name}");
+            let mut family = to.encode_descriptor(&name, help, None, MetricType::Counter)?;
+            for (value, number) in values {
+                match label {
+                    "" => count(&mut family, number)?,
+                    label => count(&mut family.encode_family(&[(label, value)])?, number)?,
+                }
+            }
         }
-        let late = m.late_events();
-        let ended = m.turns_by_terminal();
-        let tails = m.tails();
-        let declared = m.audible_tail().count() - tails.measured();
-        counters(
-            &mut to,
-            "antiphon_late_events",
-            "Output that came too late, by what became of it",
-            "outcome",
-            &[("dropped", late.dropped), ("delivered", late.delivered)],
-        )?;
-        counters(
-            &mut to,
-            "antiphon_turns",
-            "Turns that ended, by how",
-            "terminal",
-            &[
-                ("completed", ended.completed),
-                ("cancelled", ended.cancelled),
-                ("failed", ended.failed),
-                ("reconcile_required", ended.reconcile_required),
-            ],
-        )?;
-        counters(
-            &mut to,
-            "antiphon_audible_tails",
-            "Audible tails, by how their downstream part is known",
-            "downstream",
-            &[("measured", tails.measured()), ("declared", declared)],
-        )?;
-        let (calls, steering) = (m.calls(), m.steering());
-        let (endings, effects, outcomes) = (calls.by_ending(), calls.side_effects_after_stop(), calls.reconciled());
-        counters(
-            &mut to,
-            "antiphon_calls",
-            "Calls of tools that ended, by how",
-            "ending",
-            &[
-                ("done", endings.done),
-                ("failed", endings.failed),
-                ("cancelled", endings.cancelled),
-                ("unknown", endings.unknown),
-                ("not_started", endings.not_started),
-            ],
-        )?;
-        counters(
-            &mut to,
-            "antiphon_side_effects_after_stop",
-            "Changes outside that a stop came too late for, by why; let_through must stay zero",
-            "reason",
-            &[("under_way", effects.under_way), ("found_out", effects.found_out), ("let_through", effects.let_through)],
-        )?;
-        counters(
-            &mut to,
-            "antiphon_reconciled",
-            "What was found out about calls of unknown outcome",
-            "outcome",
-            &[
-                ("happened", outcomes.happened),
-                ("did_not_happen", outcomes.did_not_happen),
-                ("compensated", outcomes.compensated),
-                ("needs_person", outcomes.needs_person),
-            ],
-        )?;
-        counters(
-            &mut to,
-            "antiphon_steering_inputs",
-            "Inputs that were to steer a running turn, by what became of them",
-            "state",
-            &[("queued", steering.queued), ("consumed", steering.consumed), ("returned", steering.returned)],
-        )?;
         let help = "Calls of unknown outcome, or after which a person has to look";
-        to.encode_descriptor("antiphon_open_reconciliations", help, None, MetricType::Gauge)?.encode_gauge(&calls.open())?;
-        for (name, help, value) in [
-            ("antiphon_call_conflicts", "Second endings of a call", calls.conflicts()),
-            ("antiphon_stop_work_aborted", "Stopped turns in which a task did not stop by itself", m.objectives().work_aborted()),
-            ("antiphon_late_texts", "Pieces of text made after their answer was stopped", m.late_texts()),
-            ("antiphon_audible_tail_broken_sums", "Tails whose parts do not sum up to the whole", tails.broken_sums()),
-            ("antiphon_barge_ins", "Times that a person took the floor from the agent", m.barge_ins()),
-            ("antiphon_holds", "Answers paused on weak evidence", m.holds()),
-            ("antiphon_false_interruptions", "Holds that turned out not to be a barge-in", m.false_interruptions()),
-            ("antiphon_playback_underrun", "Times that the loudspeaker ran dry in an answer", m.underruns()),
-            ("antiphon_terminal_conflicts", "Second terminals of a turn", m.terminal_conflicts()),
-            ("antiphon_duplicate_cancel_effects", "Second effects of a cancel on one turn", m.duplicate_cancel_effects()),
-            ("antiphon_odd_inputs", "Inputs that made no sense in the state they met", m.odd_inputs()),
-            ("antiphon_unheard_characters", "Characters of answers that were made and never heard", m.unheard_chars()),
-        ] {
-            count(&mut to.encode_descriptor(name, help, None, MetricType::Counter)?, value)?;
-        }
+        let open = self.metrics.calls().open();
+        to.encode_descriptor("antiphon_open_reconciliations", help, None, MetricType::Gauge)?.encode_gauge(&open)?;
         for Handed { name, help, kind, value } in &self.handed {
             match kind {
                 HandedKind::Counter => {
@@ -205,20 +103,6 @@ impl Collector for Picture {
         }
         Ok(())
     }
-}
-
-fn counters(
-    to: &mut DescriptorEncoder<'_>,
-    name: &'static str,
-    help: &str,
-    label: &'static str,
-    values: &[(&'static str, u64)],
-) -> fmt::Result {
-    let mut family = to.encode_descriptor(name, help, None, MetricType::Counter)?;
-    for (value_of_label, value) in values {
-        count(&mut family.encode_family(&[(label, *value_of_label)])?, *value)?;
-    }
-    Ok(())
 }
 
 fn count(to: &mut MetricEncoder<'_>, value: u64) -> fmt::Result {

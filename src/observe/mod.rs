@@ -11,6 +11,7 @@ pub mod calls;
 pub mod export;
 pub mod histogram;
 mod session;
+mod table;
 pub mod tail;
 pub mod trace;
 

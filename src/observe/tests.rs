@@ -189,6 +189,12 @@ fn a_call_that_nobody_stopped_is_no_side_effect_after_a_stop() {
     let failed = CallEnding::Failed { failure: CallFailure::Timeout };
     let mut log = Log::of(HERE);
     log.turn(0, 1, 1).add(500, Some(1), 1, asks(1)).add(500, Some(1), 1, asks(2)).add(500, Some(1), 1, asks(3));
+    // Lost in a turn that goes on, and found out while it does and after.
+    for call in [4, 5] {
+        log.add(500, Some(1), 1, asks(call)).add(501, Some(1), 1, Event::CommitSent { call: CallId(call) });
+        log.add(505, Some(1), 1, call_ended(call, CallEnding::Unknown));
+    }
+    log.add(508, Some(1), 1, reconciled(4, Outcome::Happened));
     log.add(510, Some(1), 1, Event::CommitSent { call: CallId(1) })
         .add(600, Some(1), 1, cancel(CancelCause::BargeIn))
         .add(600, Some(2), 2, Event::TurnAccepted { parent: Some(TurnId(1)), deadline: Stamp::MAX })
@@ -196,9 +202,11 @@ fn a_call_that_nobody_stopped_is_no_side_effect_after_a_stop() {
         .add(700, Some(2), 2, call_ended(1, CallEnding::Done))
         .add(700, Some(1), 2, call_ended(2, failed))
         // It read something, and nobody had stopped its turn's work outside.
-        .add(700, Some(1), 2, call_ended(3, CallEnding::Done));
+        .add(700, Some(1), 2, call_ended(3, CallEnding::Done))
+        .add(800, Some(1), 2, reconciled(5, Outcome::Happened));
     let m = log.metrics();
     assert_eq!(m.calls().side_effects_after_stop(), SideEffects::default());
+    assert_eq!(m.calls().reconciled().happened, 2);
     assert_eq!((m.calls().by_ending().done, m.calls().by_ending().failed), (2, 1));
 }
 

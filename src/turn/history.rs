@@ -50,8 +50,7 @@ impl History {
 
     /// The `request`-th question to the model of `turn` shows it this further input.
     pub(super) fn further(&mut self, turn: TurnId, request: u32, text: &str) {
-        let order = self.entries.len() as u64;
-        let place = Place { request, kind: Kind::Input, order };
+        let place = Place { request, kind: Kind::Input, order: 0 };
         self.insert(turn, place, Message::User { text: text.trim().into() });
     }
 
@@ -182,6 +181,22 @@ mod tests {
         assert_eq!(told(&h)[8..], ["a:Booked for/", "u:stop"]);
         h.words(TurnId(1), [(1, "One"), (2, "")], true);
         assert_eq!((told(&h)[1].as_str(), told(&h).len()), ("a:One/", 9), "cut inside the first words, the second were not heard");
+    }
+
+    #[test]
+    fn further_inputs_keep_their_order_when_the_oldest_is_forgotten_between_them() {
+        let mut h = History::default();
+        h.user(Some(TurnId(0)), "old");
+        h.call(TurnId(0), 1, CallId(1), "look", &"{}".into());
+        for i in 0..MESSAGES - 3 {
+            h.user(None, &i.to_string());
+        }
+        h.user(Some(TurnId(1)), "book it");
+        assert_eq!(told(&h)[0], "c1:look", "it is forgotten next, and its result with it");
+        h.further(TurnId(1), 2, "for two");
+        h.further(TurnId(1), 2, "at eight");
+        let told = told(&h);
+        assert_eq!(told[told.len() - 2..], ["u:for two", "u:at eight"]);
     }
 
     #[test]

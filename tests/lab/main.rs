@@ -83,9 +83,11 @@ fn the_files_tell_the_same_numbers_when_they_are_counted_again() {
         assert_eq!(told["turns"], counted.turns(), "{scenario}");
         assert_eq!(told["late_events_dropped"], counted.late_events().dropped, "{scenario}");
         let us = |time: Option<std::time::Duration>| time.map_or(Value::Null, |t| (t.as_micros() as u64).into());
-        assert_eq!(told["e2e_max_us"], us(counted.e2e().max()), "{scenario}");
+        assert_eq!(told["turn_e2e_max_us"], us(counted.e2e().max()), "{scenario}");
         assert_eq!(told["cancel_propagation_max_us"], us(counted.cancel_propagation().max()), "{scenario}");
-        assert_eq!(told["audible_tail_max_us"], us(counted.audible_tail().max()), "{scenario}");
+        assert_eq!(told["audible_tail_to_silence_max_us"], us(counted.audible_tail().max()), "{scenario}");
+        assert_eq!(told["calls_unknown"], counted.calls().by_ending().unknown, "{scenario}");
+        assert_eq!(told["stop_confirmed_count"], counted.calls().confirmed().count(), "{scenario}");
     }
     assert_eq!(logs.len(), names().0.len());
 }
