@@ -10,6 +10,7 @@
 //! Owned by the pump, one per session. Evidence comes for each block with something in it and for half a second after; silence gives none.
 
 use super::compile::compile;
+use super::evidence::{Sense, weight};
 use super::graph::{Graph, GraphError, NodeId};
 use super::node::declick::Declick;
 use super::node::echo::Echo;
@@ -41,6 +42,8 @@ pub struct VoiceEvidence {
     pub noise_dbfs: f32,
     /// How far the block is explained by what we play ourselves, 0..=1.
     pub explained: f32,
+    /// The block's share of a sure voice, 0 to slightly above 1 ([`weight`]). Evidence that was merged has the sum.
+    pub weight: f32,
 }
 
 /// One block through the chain.
@@ -58,6 +61,7 @@ pub struct MicChain {
     nodes: Nodes,
     mic: [f32; BLOCK_SAMPLES],
     stt: [f32; STT_SAMPLES],
+    sense: Sense,
     /// Blocks for which evidence is still given.
     telling: u32,
 }
@@ -103,8 +107,16 @@ impl MicChain {
         let gain = Gain::new(HOUSE_RATE, 0.0);
         let (graph, nodes) = standard(gain).expect("the standard graph is sound");
         let (processor, swapper) = processor(compile(&graph).expect("the standard graph has no open input"));
-        let chain = MicChain { processor, nodes, mic: [0.0; BLOCK_SAMPLES], stt: [0.0; STT_SAMPLES], telling: 0 };
+        let chain =
+            MicChain { processor, nodes, mic: [0.0; BLOCK_SAMPLES], stt: [0.0; STT_SAMPLES], sense: Sense::Speech, telling: 0 };
         (chain, MicControl { graph, swapper, nodes, gain })
+    }
+
+    /// The same, taking for a voice what `sense` says. Default [`Sense::Speech`].
+    #[must_use]
+    pub fn sensing(mut self, sense: Sense) -> Self {
+        self.sense = sense;
+        self
     }
 
     /// Takes 10 ms from the microphone, the first sample of which was captured at `at`, and what was played in the same beat.
@@ -124,14 +136,16 @@ impl MicChain {
         let quick = read(self.nodes.vad, Vad::QUICK) != 0.0;
         let sound = read(self.nodes.meter, Meter::SOUND) != 0.0 || (quick && level > floor + QUICK_OVER_DB);
         self.telling = if sound { TELL_AFTER } else { self.telling.checked_sub(1)? };
+        let (speech, explained) = (read(self.nodes.vad, Vad::SPEECH) as f32, read(self.nodes.echo, Echo::EXPLAINED) as f32);
         Some(VoiceEvidence {
             at: end,
             since: end.back(HOUSE_RATE.duration_of(read(self.nodes.meter, Meter::SINCE) as u64)),
-            speech: read(self.nodes.vad, Vad::SPEECH) as f32,
+            speech,
             quick,
             level_dbfs: level as f32,
             noise_dbfs: floor as f32,
-            explained: read(self.nodes.echo, Echo::EXPLAINED) as f32,
+            explained,
+            weight: weight(self.sense, speech, (level - floor) as f32, explained),
         })
     }
 }

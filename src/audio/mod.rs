@@ -21,6 +21,7 @@ pub mod capture;
 #[cfg(feature = "opus")]
 pub mod codec;
 pub mod compile;
+pub mod evidence;
 pub mod fence;
 pub mod graph;
 pub mod jitter;

@@ -75,8 +75,8 @@ pub(super) fn read(message: FromClient, now: Stamp) -> Meaning {
 
 /// The detectors' evidence in the machine's words.
 pub(super) fn voice(evidence: VoiceEvidence) -> Voice {
-    let VoiceEvidence { at, since, speech, quick, level_dbfs, noise_dbfs, explained } = evidence;
-    Voice { at, since, speech, quick, level_dbfs, noise_dbfs, explained }
+    let VoiceEvidence { at, since, speech, quick, level_dbfs, noise_dbfs, explained, weight } = evidence;
+    Voice { at, since, speech, quick, level_dbfs, noise_dbfs, explained, weight }
 }
 
 /// A task's output in the machine's words. The audio itself stays outside; its length comes with it. A call comes in its normal form,

@@ -48,6 +48,7 @@ pub use handle::Session;
 pub use open_calls::Unreconciled;
 pub use records::Records;
 
+use crate::audio::evidence::Sense;
 use crate::audio::fence::Fence;
 use crate::audio::mic::MicChain;
 use crate::audio::ring::playback_ring;
@@ -352,7 +353,7 @@ impl Engine {
             clock,
             media_in,
             media_out,
-            mic: MicChain::new(),
+            mic: MicChain::new().sensing(if shared.policy.floor.every_sound { Sense::Sound } else { Sense::Speech }),
             reader,
             far: FarEar::new(capability),
             up,

@@ -116,7 +116,8 @@ pub(super) fn rings(tally: Arc<Tally>) -> (Up, Down) {
     (up, Down { voice: voice_out, mic: mic_out, playout: playout_out, far: far_in, shared, tally })
 }
 
-/// Two pieces of evidence as one: the time of the later, the strongest of both. The count of blocks is lost, and counted.
+/// Two pieces of evidence as one: the time of the later, the strongest of both, the sum of the weights. The count of blocks is lost,
+/// and counted.
 fn merge(earlier: VoiceEvidence, later: VoiceEvidence) -> VoiceEvidence {
     VoiceEvidence {
         at: later.at,
@@ -126,6 +127,7 @@ fn merge(earlier: VoiceEvidence, later: VoiceEvidence) -> VoiceEvidence {
         level_dbfs: earlier.level_dbfs.max(later.level_dbfs),
         noise_dbfs: later.noise_dbfs,
         explained: earlier.explained.min(later.explained),
+        weight: earlier.weight + later.weight,
     }
 }
 
@@ -263,7 +265,7 @@ mod tests {
     use crate::time::SamplePos;
 
     fn evidence(ms: u64, speech: f32) -> VoiceEvidence {
-        VoiceEvidence { at: Stamp::from_millis(ms), speech, ..VoiceEvidence::default() }
+        VoiceEvidence { at: Stamp::from_millis(ms), speech, weight: 0.5, ..VoiceEvidence::default() }
     }
 
     #[test]
@@ -281,6 +283,7 @@ mod tests {
         up.flush();
         let last = down.voice().expect("the merged one follows");
         assert_eq!((last.at, last.speech), (Stamp::from_millis(66), 0.9), "the latest time, the strongest word");
+        assert_eq!(last.weight, 1.5, "and no voice is lost");
         assert_eq!(tally.picture(0).speech_events_merged_total, 2);
     }
 

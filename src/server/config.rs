@@ -295,15 +295,8 @@ impl Config {
 
     fn check_policy(&self) -> Result<(), (&'static str, String)> {
         let floor = &self.policy.floor;
-        for (key, share) in
-            [("policy.floor.speech_probability", floor.speech_probability), ("policy.floor.explained_below", floor.explained_below)]
-        {
-            if !(0.0..=1.0).contains(&share) {
-                return Err((key, format!("is {share}; it is a share between 0 and 1")));
-            }
-        }
-        if !floor.over_noise_db.is_finite() {
-            return Err(("policy.floor.over_noise_db", format!("is {}; it is a number of decibels", floor.over_noise_db)));
+        if !(0.0..=1.0).contains(&floor.voice_weight) {
+            return Err(("policy.floor.voice_weight", format!("is {}; it is a share between 0 and 1", floor.voice_weight)));
         }
         if floor.hold_after > floor.commit_after {
             let (hold, commit) = (floor.hold_after.as_millis(), floor.commit_after.as_millis());
@@ -406,7 +399,7 @@ mod tests {
             }),
             ("llm.minutes_east", |c| c.llm.minutes_east = Some(841)),
             ("policy.floor.hold_after", |c| c.policy.floor.hold_after = Duration::from_secs(1)),
-            ("policy.floor.speech_probability", |c| c.policy.floor.speech_probability = f32::NAN),
+            ("policy.floor.voice_weight", |c| c.policy.floor.voice_weight = f32::NAN),
             ("policy.budget.turn", |c| c.policy.budget.turn = Duration::ZERO),
         ];
         for (key, change) in cases {

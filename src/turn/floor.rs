@@ -7,7 +7,7 @@
 //!    │  └────────────────────┘ (a false alarm)                     │
 //!    └── nobody is answering: begin_after ─────────────────────────┘        Pressed: the key instead of the ear
 //! ```
-//! * Sound counts as voice when it is speech, above the noise, and not explained by what we play. Voiced time adds up over gaps.
+//! * Each block has a weight, its share of a sure voice. Weighted voiced time adds up over gaps, and the thresholds are on that sum.
 //! * Silence is measured on the capture clock while blocks come, and by arrival when none come any more (no input means silence).
 //! * The onset is the first sound, on the capture clock, and never so early that it could belong to what was said before.
 
@@ -70,7 +70,10 @@ enum Speech {
 #[derive(Clone, Copy, Debug)]
 struct Run {
     onset: Stamp,
+    /// Blocks with voice in them, however sure.
     voiced: Duration,
+    /// The same, each block by its weight.
+    weighted: Duration,
     /// Capture time of the last voiced block.
     last_at: Stamp,
     /// When that block arrived.
@@ -98,15 +101,22 @@ pub(super) struct Floor {
     key: bool,
 }
 
+/// No block is heavier than this.
+const HEAVIEST: u32 = 2;
+
+/// A block of this weight in time.
+fn weighted(weight: f32) -> Duration {
+    // Saturates, and no number is none.
+    Duration::from_micros((weight.max(0.0) * BEAT.as_micros() as f32).round() as u64)
+}
+
 /// The key went up and had not been down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NotDown;
 
 impl FloorPolicy {
     fn voiced(&self, v: &Voice) -> bool {
-        v.speech >= self.speech_probability
-            && v.level_dbfs >= v.noise_dbfs + self.over_noise_db
-            && v.explained < self.explained_below
+        v.weight >= self.voice_weight
     }
 }
 
@@ -119,21 +129,21 @@ impl Floor {
     /// One block of sound.
     pub(super) fn hear(&mut self, now: Stamp, voice: &Voice, scene: Scene, p: &FloorPolicy) -> Option<Verdict> {
         let at = voice.at.min(now).max(self.last_at.unwrap_or(Stamp::ZERO));
-        let fresh = self.last_at.map_or(BEAT, |last| at.since(last).min(BEAT));
+        let passed = self.last_at.map_or(BEAT, |last| at.since(last));
         self.last_at = Some(at);
         if !p.voiced(voice) || self.is_deaf(at, voice.since, p.gap) {
             return self.run.and_then(|run| self.silent(at.since(run.last_at), p));
         }
-        let run = self.voiced(now, at, fresh, voice, p);
+        let run = self.voiced(now, at, passed, voice, p);
         match (self.speech, scene) {
             (Speech::Pressed { .. } | Speech::User { .. }, _) => None,
             (Speech::Silent | Speech::Overlap { .. }, Scene::Agent { interruptible: true }) => {
-                if run.voiced >= p.commit_after {
+                if run.weighted >= p.commit_after {
                     let sound = self.confirm(now);
                     return Some(Verdict::Commit(sound));
                 }
                 let may_hold = match self.speech {
-                    Speech::Silent => run.voiced >= p.hold_after,
+                    Speech::Silent => run.weighted >= p.hold_after,
                     Speech::Overlap { held, .. } => held.is_none(),
                     Speech::User { .. } | Speech::Pressed { .. } => false,
                 };
@@ -144,7 +154,7 @@ impl Floor {
                 })
             }
             (Speech::Silent | Speech::Overlap { .. }, Scene::Idle | Scene::Agent { interruptible: false }) => {
-                (run.voiced >= p.begin_after).then(|| Verdict::Begin(self.confirm(now)))
+                (run.weighted >= p.begin_after).then(|| Verdict::Begin(self.confirm(now)))
             }
         }
     }
@@ -270,14 +280,24 @@ impl Floor {
     }
 
     /// A voiced block: the run it continues or begins.
-    fn voiced(&mut self, now: Stamp, at: Stamp, fresh: Duration, v: &Voice, p: &FloorPolicy) -> Run {
+    fn voiced(&mut self, now: Stamp, at: Stamp, passed: Duration, v: &Voice, p: &FloorPolicy) -> Run {
         let goes_on = self.run.filter(|run| at.since(run.last_at) <= p.gap + BEAT);
         let began = at.back(BEAT);
         // A sound may have been there before it became voice, but not for longer than the recogniser is given.
         let onset = v.since.max(began.back(p.preroll)).max(self.not_before).min(began.max(self.not_before));
         let evidence = Evidence { speech: 0.0, level_dbfs: f32::NEG_INFINITY, explained: 1.0, ..Evidence::default() };
-        let mut run = goes_on.unwrap_or(Run { onset, voiced: Duration::ZERO, last_at: at, last_seen: now, evidence });
+        let mut run = goes_on.unwrap_or(Run {
+            onset,
+            voiced: Duration::ZERO,
+            weighted: Duration::ZERO,
+            last_at: at,
+            last_seen: now,
+            evidence,
+        });
+        let fresh = passed.min(BEAT);
         run.voiced += fresh;
+        // Merged blocks bring the sum of their weights; no more than the time that has passed for them allows.
+        run.weighted += weighted(v.weight).min(passed * HEAVIEST);
         run.last_at = at;
         // A detector that repeats one block for ever must not keep anybody waiting for ever.
         if !fresh.is_zero() {

@@ -15,25 +15,16 @@ struct Mic {
     policy: FloorPolicy,
     now: u64,
     since: u64,
-    level: f32,
 }
 
 impl Mic {
     fn new() -> Self {
-        Mic { floor: Floor::new(UtteranceId(0)), policy: FloorPolicy::default(), now: 1_000, since: 1_000, level: -20.0 }
+        Mic { floor: Floor::new(UtteranceId(0)), policy: FloorPolicy::default(), now: 1_000, since: 1_000 }
     }
 
-    fn block(&mut self, speech: f32, explained: f32, scene: Scene) -> Option<Verdict> {
+    fn block(&mut self, weight: f32, scene: Scene) -> Option<Verdict> {
         self.now += 10;
-        let voice = Voice {
-            at: Stamp::from_millis(self.now),
-            since: Stamp::from_millis(self.since),
-            speech,
-            quick: speech > 0.5,
-            level_dbfs: self.level,
-            noise_dbfs: -60.0,
-            explained,
-        };
+        let voice = Voice { weight, ..Voice::sure(Stamp::from_millis(self.now), Stamp::from_millis(self.since)) };
         self.floor.hear(Stamp::from_millis(self.now), &voice, scene, &self.policy)
     }
 
@@ -41,7 +32,7 @@ impl Mic {
     fn speak(&mut self, ms: u64, scene: Scene) -> Vec<(u64, &'static str)> {
         let begin = self.now;
         self.since = begin;
-        (0..ms / 10).filter_map(|_| self.block(0.9, 0.0, scene).map(|v| (self.now - begin, word(&v)))).collect()
+        (0..ms / 10).filter_map(|_| self.block(1.0, scene).map(|v| (self.now - begin, word(&v)))).collect()
     }
 
     /// `ms` without any block; the timer's verdicts.
@@ -104,23 +95,33 @@ fn voiced_time_adds_up_over_short_gaps_only() {
 }
 
 #[test]
-fn what_is_not_speech_or_too_quiet_or_our_own_is_not_voice() {
-    for (speech, level, explained, voice) in [
-        (0.9, -20.0, 0.0, true),
-        (0.4, -20.0, 0.0, false),
-        (0.5, -20.0, 0.0, true),
-        (0.9, -54.1, 0.0, false),
-        (0.9, -54.0, 0.0, true),
-        (0.9, -20.0, 0.5, false),
-        (0.9, -20.0, 0.49, true),
-        (f32::NAN, -20.0, 0.0, false),
-        (0.9, -20.0, f32::NAN, false),
+fn a_doubtful_voice_counts_by_its_weight_and_next_to_nothing_is_silence() {
+    for (weight, want) in [
+        (1.0, vec![(40, "hold"), (160, "commit")]),
+        (0.5, vec![(80, "hold"), (320, "commit")]),
+        (1.25, vec![(40, "hold"), (130, "commit")]),
+        (0.1, vec![(400, "hold")]),
+        (0.09, vec![]),
+        (0.0, vec![]),
+        (-1.0, vec![]),
+        (f32::NAN, vec![]),
     ] {
         let mut mic = Mic::new();
-        mic.level = level;
-        let said = (0..100).filter_map(|_| mic.block(speech, explained, AGENT)).count();
-        assert_eq!(said > 0, voice, "speech {speech}, level {level}, explained {explained}");
+        let begin = mic.now;
+        let said: Vec<_> = (0..40).filter_map(|_| mic.block(weight, AGENT).map(|v| (mic.now - begin, word(&v)))).collect();
+        assert_eq!(said, want, "weight {weight}");
     }
+}
+
+#[test]
+fn merged_blocks_bring_all_their_voice_but_no_more_than_the_time_they_took() {
+    let mut mic = Mic::new();
+    mic.block(0.0, AGENT);
+    mic.now += 190;
+    assert!(matches!(mic.block(16.0, AGENT), Some(Verdict::Commit(_))), "twenty blocks as one, sixteen of them voice");
+    let mut mic = Mic::new();
+    mic.block(0.0, AGENT);
+    assert!(mic.block(f32::INFINITY, AGENT).is_none(), "10 ms are never more than 20 weighted ones");
 }
 
 #[test]
@@ -131,13 +132,13 @@ fn the_onset_is_the_first_sound_and_never_part_of_what_was_before() {
         Some(Verdict::Begin(s) | Verdict::Hold(s) | Verdict::Commit(s)) => Some(s.onset),
         Some(Verdict::FalseAlarm(..) | Verdict::Endpoint { .. }) | None => None,
     };
-    let first = (0..40).find_map(|_| onset(mic.block(0.9, 0.0, IDLE)));
+    let first = (0..40).find_map(|_| onset(mic.block(1.0, IDLE)));
     assert_eq!(first, Some(Stamp::from_millis(990)), "as the detector estimates it");
     let spoken_until = mic.now;
     mic.silence(700);
     // A hum that began long ago: the onset cannot lie before what was said last, nor more than the pre-roll before the voice.
     mic.since = 0;
-    let second = (0..40).find_map(|_| onset(mic.block(0.9, 0.0, IDLE))).expect("it begins");
+    let second = (0..40).find_map(|_| onset(mic.block(1.0, IDLE))).expect("it begins");
     assert!(second >= Stamp::from_millis(spoken_until), "{second}");
     assert_eq!(second, Stamp::from_millis(spoken_until + 700 - 300));
 }
@@ -147,10 +148,10 @@ fn blocks_from_the_future_or_the_past_do_no_harm() {
     let mut mic = Mic::new();
     mic.now = 5_000;
     mic.since = u64::MAX / 2_000;
-    assert_eq!(mic.block(0.9, 0.0, AGENT), None);
+    assert_eq!(mic.block(1.0, AGENT), None);
     mic.now = 4_000;
     for _ in 0..50 {
-        assert_eq!(mic.block(0.9, 0.0, AGENT), None, "time that does not pass adds nothing");
+        assert_eq!(mic.block(1.0, AGENT), None, "time that does not pass adds nothing");
     }
 }
 
@@ -159,7 +160,7 @@ fn a_detector_that_repeats_a_block_for_ever_keeps_nobody_waiting() {
     let mut mic = Mic::new();
     mic.speak(60, AGENT);
     let (stuck, voice_at) = (mic.now, Stamp::from_millis(mic.now));
-    let voice = Voice { at: voice_at, since: voice_at, speech: 0.9, level_dbfs: -20.0, noise_dbfs: -60.0, ..Voice::default() };
+    let voice = Voice::sure(voice_at, voice_at);
     for _ in 0..24 {
         mic.now += 10;
         assert_eq!(mic.floor.hear(Stamp::from_millis(mic.now), &voice, AGENT, &mic.policy), None);
@@ -185,7 +186,7 @@ fn the_key_is_an_utterance_whatever_is_heard() {
     let tongue: Vec<_> = (0..40)
         .filter_map(|_| {
             mic.since = since;
-            mic.block(0.9, 0.0, IDLE)
+            mic.block(1.0, IDLE)
         })
         .collect();
     assert_eq!(tongue, []);
@@ -209,7 +210,7 @@ fn b4_a_hold_of_a_gone_answer_neither_resumes_nor_commits_another() {
     mic.speak(60, AGENT);
     mic.floor.agent_gone();
     assert!(matches!(mic.floor.view(false), FloorView::Overlap { held: false, .. }));
-    let said: Vec<_> = (0..30).filter_map(|_| mic.block(0.9, 0.0, IDLE)).map(|v| word(&v)).collect();
+    let said: Vec<_> = (0..30).filter_map(|_| mic.block(1.0, IDLE)).map(|v| word(&v)).collect();
     assert_eq!(said, ["begin"]);
     let mut mic = Mic::new();
     mic.speak(60, AGENT);
@@ -250,7 +251,7 @@ proptest! {
             let scene = [IDLE, AGENT, DEAF_AGENT][usize::from(scene)];
             match kind {
                 0 => drop(mic.lapse()),
-                1 => drop(mic.block(0.1, 0.0, scene)),
+                1 => drop(mic.block(0.0, scene)),
                 2 => mic.floor.agent_gone(),
                 _ => drop(mic.speak(20, scene)),
             }

@@ -241,6 +241,15 @@ pub struct Voice {
     pub noise_dbfs: f32,
     /// How far the block is explained by what we play ourselves, 0..=1.
     pub explained: f32,
+    /// The block's share of a sure voice, 0 to slightly above 1; the sum of them when blocks were merged. What is decided by.
+    pub weight: f32,
+}
+
+impl Voice {
+    /// A block of sure voice, loud over a quiet room: for tests and simulations.
+    pub const fn sure(at: Stamp, since: Stamp) -> Self {
+        Voice { at, since, speech: 0.95, quick: true, level_dbfs: -20.0, noise_dbfs: -60.0, explained: 0.0, weight: 1.0 }
+    }
 }
 
 /// What a task reports.

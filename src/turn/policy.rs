@@ -22,19 +22,18 @@ pub struct Policy {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FloorPolicy {
-    /// A block counts as voiced from this speech probability on. Default 0.5.
-    pub speech_probability: f32,
-    /// ... and this much above the noise floor, dB. Default 6.
-    pub over_noise_db: f32,
-    /// ... and explained by our own playback by less than this, 0..=1. Default 0.5.
-    pub explained_below: f32,
-    /// Voiced time that holds the answer while the agent speaks or thinks. Default 40 ms. Shorter holds sooner and more often in vain.
+    /// Whether every sound well above the noise is taken for a voice, speech-like or not. Default false; for places where nothing but
+    /// people sounds.
+    pub every_sound: bool,
+    /// A block counts as voiced from this weight on ([`crate::turn::Voice::weight`]). Default 0.1.
+    pub voice_weight: f32,
+    /// Weighted voiced time that holds the answer while the agent speaks or thinks. Default 40 ms. Shorter holds sooner and more often in vain.
     #[serde(with = "millis")]
     pub hold_after: Duration,
-    /// Voiced time that takes the floor from the agent (commit). Default 160 ms.
+    /// Weighted voiced time that takes the floor from the agent (commit). Default 160 ms.
     #[serde(with = "millis")]
     pub commit_after: Duration,
-    /// Voiced time that opens an utterance while nobody speaks. Default 100 ms.
+    /// Weighted voiced time that opens an utterance while nobody speaks. Default 100 ms.
     #[serde(with = "millis")]
     pub begin_after: Duration,
     /// A gap inside one stretch of speech, at most. Default 200 ms.
@@ -59,9 +58,8 @@ pub struct FloorPolicy {
 impl Default for FloorPolicy {
     fn default() -> Self {
         FloorPolicy {
-            speech_probability: 0.5,
-            over_noise_db: 6.0,
-            explained_below: 0.5,
+            every_sound: false,
+            voice_weight: 0.1,
             hold_after: Duration::from_millis(40),
             commit_after: Duration::from_millis(160),
             begin_after: Duration::from_millis(100),

@@ -39,7 +39,7 @@ pub(crate) struct World {
 /// A policy in which every loud sound is speech, so that tests can talk in noise.
 pub(crate) fn policy() -> Policy {
     let mut policy = Policy::default();
-    policy.floor.speech_probability = 0.0;
+    policy.floor.every_sound = true;
     policy
 }
 

@@ -547,7 +547,7 @@ fn our_own_echo_is_not_a_voice() {
     for _ in 0..100 {
         w.wait(10);
         let (at, since) = (w.now, w.now);
-        let echo = Voice { at, since, speech: 0.99, quick: true, level_dbfs: -10.0, noise_dbfs: -60.0, explained: 0.9 };
+        let echo = Voice { level_dbfs: -10.0, explained: 0.9, weight: 0.0, ..Voice::sure(at, since) };
         w.step(Input::Voice(echo));
     }
     assert_eq!((w.held(), w.cancel_of(turn)), (false, None));

@@ -146,7 +146,7 @@ fn happen(w: &mut World, act: Act) {
         Act::RawVoice { at, since, speech } => {
             let (at, since) = (Stamp::from_millis(at), Stamp::from_millis(since));
             let speech = if speech { f32::NAN } else { 1.0 };
-            w.step(Input::Voice(Voice { at, since, speech, quick: true, level_dbfs: -9.0, noise_dbfs: -60.0, explained: 0.0 }));
+            w.step(Input::Voice(Voice { speech, weight: speech, ..Voice::sure(at, since) }));
         }
         Act::Say(request, empty) => {
             let request = RequestId::from_bits(request);

@@ -310,16 +310,7 @@ impl World {
 
     /// One more block of the present voice, without time passing.
     pub(crate) fn block(&mut self) {
-        let voice = Voice {
-            at: self.now,
-            since: self.since,
-            speech: 0.95,
-            quick: true,
-            level_dbfs: -20.0,
-            noise_dbfs: -60.0,
-            explained: 0.0,
-        };
-        self.step(Input::Voice(voice));
+        self.step(Input::Voice(Voice::sure(self.now, self.since)));
     }
 
     /// The user says something: voice, the endpoint, and the recogniser's word on it.

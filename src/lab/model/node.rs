@@ -386,8 +386,7 @@ impl Node {
                 self.step(Input::Tick);
             }
             self.now = at;
-            let voice = Voice { at, since, speech: 0.95, quick: true, level_dbfs: -20.0, noise_dbfs: -60.0, explained: 0.0 };
-            self.step(Input::Voice(voice));
+            self.step(Input::Voice(Voice::sure(at, since)));
         }
     }
 

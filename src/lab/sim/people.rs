@@ -58,8 +58,8 @@ pub(super) struct Sounding {
 impl Sounding {
     /// What the detectors make of one more block of it.
     pub(super) fn evidence(&self, rng: &mut Rng, now: Stamp) -> Voice {
-        let speech = if self.weak && rng.chance(400) { 0.3 } else { 0.95 };
-        Voice { at: now, since: self.since, speech, quick: true, level_dbfs: -20.0, noise_dbfs: -60.0, explained: 0.0 }
+        let (speech, weight) = if self.weak && rng.chance(400) { (0.3, 0.0) } else { (0.95, 1.0) };
+        Voice { speech, weight, ..Voice::sure(now, self.since) }
     }
 }
 
