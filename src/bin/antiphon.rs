@@ -32,6 +32,9 @@ enum Command {
     /// Prove it: scenarios, faults and simulation on a virtual clock, without network
     #[cfg(feature = "lab")]
     Lab(Box<antiphon::lab::cli::LabArgs>),
+    /// How soon and how surely a voice is heard: holds and commits over labelled recordings
+    #[cfg(feature = "lab")]
+    Score(antiphon::lab::score::command::ScoreArgs),
 }
 
 fn main() -> ExitCode {
@@ -41,6 +44,8 @@ fn main() -> ExitCode {
         Command::Serving(Serving::Serve(flags)) => serve(&flags),
         #[cfg(feature = "lab")]
         Command::Lab(args) => antiphon::lab::cli::run(*args),
+        #[cfg(feature = "lab")]
+        Command::Score(args) => antiphon::lab::score::command::execute(&args),
     }
 }
 

@@ -74,7 +74,7 @@ pub(super) fn read(message: FromClient, now: Stamp) -> Meaning {
 }
 
 /// The detectors' evidence in the machine's words.
-pub(super) fn voice(evidence: VoiceEvidence) -> Voice {
+pub(crate) fn voice(evidence: VoiceEvidence) -> Voice {
     let VoiceEvidence { at, since, speech, quick, level_dbfs, noise_dbfs, explained, weight } = evidence;
     Voice { at, since, speech, quick, level_dbfs, noise_dbfs, explained, weight }
 }

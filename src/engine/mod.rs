@@ -45,6 +45,8 @@ use tokio::sync::{broadcast, mpsc, oneshot};
 pub use counters::Counters;
 pub use evidence::{Asked, AskedCall, AskedInput, IsNow, Returned, Shows, TurnEvidence};
 pub use handle::Session;
+#[cfg(feature = "lab")]
+pub(crate) use intake::voice as as_heard;
 pub use open_calls::Unreconciled;
 pub use records::Records;
 

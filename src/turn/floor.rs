@@ -21,7 +21,7 @@ use crate::turn::{FloorPolicy, FloorView, Voice};
 
 /// What the agent does while somebody makes a sound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scene {
+pub(crate) enum Scene {
     /// Nothing that could be interrupted.
     Idle,
     /// A turn is being answered, thinking or speaking.
@@ -33,7 +33,7 @@ pub(super) enum Scene {
 
 /// What a sound, or its absence, means.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     /// The user speaks, and nothing is interrupted by it.
     Begin(Sound),
     /// Perhaps somebody speaks: hold the answer.
@@ -48,10 +48,10 @@ pub(super) enum Verdict {
 
 /// A stretch of sound.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Sound {
-    pub(super) utterance: UtteranceId,
-    pub(super) onset: Stamp,
-    pub(super) evidence: Evidence,
+pub(crate) struct Sound {
+    pub(crate) utterance: UtteranceId,
+    pub(crate) onset: Stamp,
+    pub(crate) evidence: Evidence,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -90,7 +90,7 @@ struct Deaf {
 
 /// Who is speaking.
 #[derive(Clone, Debug)]
-pub(super) struct Floor {
+pub(crate) struct Floor {
     speech: Speech,
     run: Option<Run>,
     deaf: Option<Deaf>,
@@ -122,12 +122,12 @@ impl FloorPolicy {
 
 impl Floor {
     /// A silent floor whose last utterance was `last`.
-    pub(super) fn new(last: UtteranceId) -> Self {
+    pub(crate) fn new(last: UtteranceId) -> Self {
         Floor { speech: Speech::Silent, run: None, deaf: None, last_at: None, not_before: Stamp::ZERO, last, key: false }
     }
 
     /// One block of sound.
-    pub(super) fn hear(&mut self, now: Stamp, voice: &Voice, scene: Scene, p: &FloorPolicy) -> Option<Verdict> {
+    pub(crate) fn hear(&mut self, now: Stamp, voice: &Voice, scene: Scene, p: &FloorPolicy) -> Option<Verdict> {
         let at = voice.at.min(now).max(self.last_at.unwrap_or(Stamp::ZERO));
         let passed = self.last_at.map_or(BEAT, |last| at.since(last));
         self.last_at = Some(at);
@@ -160,7 +160,7 @@ impl Floor {
     }
 
     /// Time passed without a block.
-    pub(super) fn lapse(&mut self, now: Stamp, longest: Duration, p: &FloorPolicy) -> Option<Verdict> {
+    pub(crate) fn lapse(&mut self, now: Stamp, longest: Duration, p: &FloorPolicy) -> Option<Verdict> {
         let since = match self.speech {
             Speech::Silent | Speech::Overlap { .. } => None,
             Speech::User { since, .. } | Speech::Pressed { since, .. } => Some(since),

@@ -52,6 +52,8 @@ mod utterance;
 
 pub use calls::{CallPhase, CallView};
 pub use effect::*;
+#[cfg(feature = "lab")]
+pub(crate) use floor::{Floor, Scene, Verdict};
 pub use input::*;
 pub use machine::{Counters, Drain, Machine};
 pub use policy::{BudgetPolicy, FloorPolicy, OnDisconnect, Policy};

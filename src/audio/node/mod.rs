@@ -13,6 +13,7 @@ pub mod gain;
 pub mod highpass;
 pub mod meter;
 pub mod resample;
+pub mod silero;
 pub mod vad;
 
 use std::fmt::Debug;
